@@ -64,6 +64,8 @@ class Claims {
   void drop(const std::string& site, base::Time now);
   using Stands = std::function<bool(const std::string&, const Sayer&, const Word&)>;
   void drop_unless(const Stands& stands, base::Time now);
+  // Whether a source said that it brings these values, as far as it has spoken.
+  bool a_source_brings(const Brought& brings) const;
   // As it was when drop_unless() looked last.
   bool in_dispute(const std::string& site, base::Time now) const;
 

@@ -1,8 +1,11 @@
 // Who says before a state begins that it is the source, and for how long that counts.
+#include "protocol/claims.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "base/limits.h"
 #include "protocol/birth_rig.h"
 
 namespace jccl::protocol {
@@ -470,6 +473,22 @@ TEST_F(BirthTest, a_key_takes_back_at_another_site_nothing) {
   says(5, "d", key(2), 1, false);
   note(say(1, asks(kDispute[0])));
   EXPECT_EQ(source_, "");
+}
+
+// The processes of a site that came back under another name, one after the other.
+TEST(Claims, a_key_that_moves_all_its_words_keeps_each) {
+  constexpr std::uint32_t kAll = base::kLivesOfKeyMax;
+  Claims claims;
+  const auto said = [&](const std::string& site, std::uint32_t shard) {
+    return Said{site, shard, kAll, {1}, {{7, 7}, {shard, 1}}, shard == 0};
+  };
+  for (const std::string site : {"old", "new"}) {
+    for (std::uint32_t shard = 0; shard < kAll; ++shard) {
+      EXPECT_TRUE(claims.note(said(site, shard), base::kSecond));
+    }
+    ASSERT_EQ(claims.sites().size(), 1U) << site;
+    EXPECT_EQ(claims.sites().at(site).size(), kAll) << site;
+  }
 }
 
 }  // namespace

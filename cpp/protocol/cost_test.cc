@@ -67,5 +67,23 @@ TEST_F(CostTest, a_refused_sync_costs_one_look) {
   EXPECT_LE(looked, 2 * kMany);
 }
 
+// Each tag costs a look at all that ask for it.
+TEST_F(CostTest, a_connection_costs_no_look_at_states_that_a_crowd_waits_for) {
+  constexpr int kTags = 16, kCrowd = 64;
+  for (int one = 0; one < kCrowd; ++one) {
+    const ConnId conn = 100 + static_cast<ConnId>(one);
+    (void)join(conn, hello(1000 + conn, base::cat("o", one)));
+    for (int tag = 0; tag < kTags; ++tag) (void)say(conn, sync(tag, 1000 * kSecond));
+  }
+  const auto looked = looks([&] {
+    (void)join(50, hello(500, "new"));
+    (void)on(ConnClosed{50});
+  });
+  EXPECT_LT(looked, kTags);
+  (void)on(Tick{});
+  now_ += kSecond;
+  EXPECT_GE(looks([&] { (void)on(Tick{}); }), kTags) << "but at each tick";
+}
+
 }  // namespace
 }  // namespace jccl::protocol

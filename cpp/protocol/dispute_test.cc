@@ -197,5 +197,22 @@ TEST_F(DisputeTest, many_halves_keep_a_state_from_beginning_no_longer) {
   EXPECT_LT(now_ - begun, 3 * options().restore_after + 30 * kSecond);
 }
 
+// One has loaded a checkpoint and says so. The others have the values of one seed, and one word of
+// a stranger must not let these begin.
+TEST_F(DisputeTest, values_of_no_source_settle_no_dispute) {
+  for (const bool named : {false, true}) {  // whether a source that went had what most have
+    source_.clear(), alive_.clear(), told_.clear();
+    begin(three());
+    for_a_moment(9, {"e", 1, static_cast<std::uint8_t>(named ? 3 : 66), true}, key(9));
+    asks_on(1, {"a", 1, 2, true}, key(1));
+    asks_on(2, {"b", 1, 3}, key(2)), asks_on(3, {"c", 1, 3}, key(3));
+    asks_on(4, {"d", 1, 3}, key(4));
+    waits(20 * kSecond);
+    EXPECT_EQ(source_, named ? "b" : "");
+    const bool both = told(1).find("a and e are both named") != std::string::npos;
+    EXPECT_NE(named, both) << told(1);
+  }
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -101,7 +101,10 @@ std::string State::without(const Askers& asked) const {
 // The sites that ask for a tag that is not born, and that may come in at all.
 Askers State::askers(const wire::Tag& tag) const {
   Askers sites;
-  for (const auto& [incarnation, life] : lives_) {
+  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
+    const auto found = lives_.find(incarnation);
+    if (found == lives_.end()) continue;
+    const Life& life = found->second;
     const auto asked = life.syncs.find(tag);
     if (asked == life.syncs.end()) continue;
     if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
@@ -140,12 +143,13 @@ std::vector<const Asker*> State::most_alike(const Askers& sites) {
 // The process that said so is there.
 bool State::is_here(const std::string& site, const Sayer& place) const {
   if (JCCL_PLANTED("names-keep-claims")) return !lives_at(site).empty();
-  const auto lives = of_key_.find(place.second);
-  return lives != of_key_.end() &&
+  const auto of_key = of_key_.find(place.second);
+  if (of_key == of_key_.end()) return false;
+  const auto lives = of_key->second.find(site);
+  return lives != of_key->second.end() &&
          std::any_of(lives->second.begin(), lives->second.end(), [&](wire::Incarnation one) {
-           const Life& life = lives_.at(one);
-           return life.site == site &&
-                  (life.shard == place.first || JCCL_PLANTED("a-key-is-there-for-all-shards"));
+           return lives_.at(one).shard == place.first ||
+                  JCCL_PLANTED("a-key-is-there-for-all-shards");
          });
 }
 
@@ -213,8 +217,13 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
                        JCCL_PLANTED("the-first-source-wins");
     if (alone || most_have_it(one)) return {one->site, {}};
   }
-  for (const Asker* one : alike) {  // the source that they have is not back yet
-    if (most_have_it(one)) return {one->site, {}};
+  // The source whose values most have may be away. Values of no source settle nothing: those of
+  // one seed, which most have who loaded no checkpoint.
+  const Claims& claims = rounds_.at(tag).claims;
+  for (const Asker* one : alike) {
+    const bool said =
+        claims.a_source_brings(one->shards) || JCCL_PLANTED("most-have-what-no-source-has");
+    if (said && most_have_it(one)) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
   std::string other = rivals.of(one, named.front()->shards);

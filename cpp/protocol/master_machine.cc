@@ -40,7 +40,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   for (const auto& [id, member] : ledger_.members()) {
     Life& life = lives_[member.incarnation];
     sites_[member.site].insert(member.incarnation);
-    of_key_[member.key].insert(member.incarnation);
+    of_key_[member.key][member.site].insert(member.incarnation);
     life.incarnation = member.incarnation;
     life.site = member.site;
     life.shard = member.shard;
@@ -204,7 +204,16 @@ void MasterMachine::State::settle() {
   end_holds();
   end_pauses();
   for (int sweep = 0; sweep < kSweepsMax; ++sweep) {
-    if (std::exchange(lives_changed_, false)) touch_all();
+    if (std::exchange(lives_changed_, false)) {
+      for (const auto& [tag, round] : rounds_) {
+        // A state that many ask for, and that is not born: each connection would cost a look at all
+        // of them, on every tag that they ask for.
+        const bool at_the_tick = !ticking_ && round.asking.size() >= kCrowd &&
+                                 !ledger_.standing(tag).born &&
+                                 !JCCL_PLANTED("each-connection-looks-at-crowds");
+        if (!at_the_tick) touched_.insert(tag);
+      }
+    }
     if (touched_.empty()) break;
     for (const wire::Tag& tag : std::exchange(touched_, {})) {
       settle(tag);
@@ -266,17 +275,20 @@ void MasterMachine::State::extend_holds() {
 }
 
 // Rounds that are held have half of the time of their calls left, and twice what they usually take.
-// For a short hold all calls have the time.
+// A short hold leaves them one and a half times that; calls that have less wait for no joiner.
 Time MasterMachine::State::held_until(Time until) const {
+  Time last = hold_began_ + kHoldMax;
   for (const auto& [tag, round] : rounds_) {
     if (!ledger_.standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
     for (const auto& [incarnation, open] : round.ready) {
       const Duration left = JCCL_PLANTED("half-a-call-is-enough") ? 0 : 2 * round.usual;
       until =
           std::min({until, open.since + (open.deadline - open.since) / 2, open.deadline - left});
+      if (!JCCL_PLANTED("a-second-is-always-there"))
+        last = std::min(last, open.deadline - round.usual * 3 / 2);
     }
   }
-  return std::max(until, hold_began_ + kHoldMax);
+  return std::max(until, last);
 }
 
 // A hold ends in time, when rounds wait for the site anyway, or when it is gone.

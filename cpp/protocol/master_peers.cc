@@ -32,6 +32,14 @@ void take_out(std::map<Name, std::set<wire::Incarnation>>* lives, const Name& of
   if (found->second.empty()) lives->erase(found);
 }
 
+template <typename Keys>
+void take_out_of_its_key(Keys* of_key, const Life& life) {
+  const auto found = of_key->find(life.key);
+  if (found == of_key->end()) return;
+  take_out(&found->second, life.site, life.incarnation);
+  if (found->second.empty()) of_key->erase(found);
+}
+
 }  // namespace
 
 std::optional<Status> State::objection(const wire::Hello& hello) const {
@@ -172,6 +180,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
     doomed_.insert(old);
   }
   detach(life);
+  take_out_of_its_key(&of_key_, life);
   gone_.erase(hello.site);
   sites_[hello.site].insert(hello.incarnation);
   life.incarnation = hello.incarnation;
@@ -179,9 +188,8 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   life.shard = hello.shard;
   life.shards = hello.shards;
   life.addresses = hello.addresses;
-  take_out(&of_key_, life.key, hello.incarnation);
   life.key = shown.key;
-  of_key_[life.key].insert(life.incarnation);
+  of_key_[life.key][life.site].insert(life.incarnation);
   life.token = shown.token;
   life.uses = shown.uses;
   life.may_order = shown.may_order;
@@ -427,7 +435,7 @@ void State::forget(wire::Incarnation incarnation) {
                                                                   : " was there and is cut off"));
   take_out(&sites_, found->second.site, incarnation);
   const Life& life = found->second;
-  take_out(&of_key_, life.key, incarnation);
+  take_out_of_its_key(&of_key_, life);
   for (auto& [tag, round] : rounds_) round.claims.left(life.site, life.shard, life.key, now_);
   lives_.erase(found);
   holder_left(incarnation);

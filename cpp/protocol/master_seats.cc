@@ -106,13 +106,16 @@ std::string State::key_elsewhere(const Life& life) const {
   if (life.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
   const auto same = of_key_.find(life.key);
   if (same == of_key_.end()) return {};
-  for (const wire::Incarnation incarnation : same->second) {
-    const Life& other = lives_.at(incarnation);
-    const bool first =
-        other.id != 0 || (other.order < life.order && !JCCL_PLANTED("one-key-is-many-outside"));
-    if (other.site == life.site || !first) continue;
-    return cat("waits, as its key ", brief_key(life.key), "… is that of ",
-               other.id != 0 ? "the member " : "", other.site, ": give each a key file of its own");
+  for (const auto& [site, incarnations] : same->second) {
+    if (site == life.site) continue;  // without a look at its processes: there may be many
+    for (const wire::Incarnation incarnation : incarnations) {
+      const Life& other = lives_.at(incarnation);
+      const bool first =
+          other.id != 0 || (other.order < life.order && !JCCL_PLANTED("one-key-is-many-outside"));
+      if (!first) continue;
+      return cat("waits, as its key ", brief_key(life.key), "… is that of ",
+                 other.id != 0 ? "the member " : "", site, ": give each a key file of its own");
+    }
   }
   return {};
 }

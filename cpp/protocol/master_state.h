@@ -468,9 +468,9 @@ struct MasterMachine::State {
   std::map<std::string, std::string> gone_;  // sites that went before the run began, in words
   std::set<ConnId> doomed_;                  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
-  std::map<std::string, std::set<wire::Incarnation>> sites_;       // of all lives
-  std::map<wire::PublicKey, std::set<wire::Incarnation>> of_key_;  // likewise
-  base::Time lives_due_ = 0;                                       // no life expires before
+  std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
+  std::map<wire::PublicKey, std::map<std::string, std::set<wire::Incarnation>>> of_key_;  // by site
+  base::Time lives_due_ = 0;      // no life expires before
   wire::PeerId probed_last_ = 0;  // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId> established_;  // were in a round, or share a state: see owes()
