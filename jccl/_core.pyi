@@ -31,6 +31,8 @@ remedies: Final[dict[int, str]]
 """Code number to "none", "retry", "reconnect", "resync", "fix" or "report"."""
 limits: Final[dict[str, int]]
 """leaves_max, round_bytes_max, tag_bytes_max, peers_max."""
+collectives: Final[dict[str, int]]
+"""{"all_reduce": 1, ...} as in collective/spec.h."""
 dtypes: Final[tuple[str, ...]]
 """Names of the numpy dtypes a leaf may have."""
 

@@ -50,13 +50,7 @@ GUARD = _core.codes["Guard"]
 SKIPPED = _core.codes["Skipped"]
 RESYNCED = _core.codes["Resynced"]
 
-COLLECTIVES = {
-    "all_reduce": 1,
-    "all_gather": 2,
-    "reduce_scatter": 3,
-    "broadcast": 4,
-    "barrier": 5,
-}
+COLLECTIVES: dict[str, int] = _core.collectives
 
 STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
 TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)

@@ -75,8 +75,10 @@ Status options_from(const ffi::Dictionary& attributes, double weight, std::int32
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");
   options->state_tag = text_attribute(attributes, "state_tag");
-  options->collective =
-      static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
+  const auto number = attribute<std::int32_t>(attributes, "collective", 1);
+  const auto verb = collective::collective_from_number(number);
+  if (!verb) return {Code::kInvalid, base::cat("unknown collective ", number)};
+  options->collective = *verb;
   const std::string op = text_attribute(attributes, "op");
   const std::string codec_name = text_attribute(attributes, "codec");
   const auto known_op = collective::op_from_name(op);

@@ -132,6 +132,10 @@ void bind_tables(py::module_& module) {
   limits["day_bytes_min"] = base::kDayBytesMin;
   limits["record_bytes_max"] = base::kRecordBytesMax;
   limits["peers_max"] = base::kPeersMax;
+  py::dict collectives;
+  for (const collective::CollectiveSpec& spec : collective::kCollectives) {
+    collectives[py::str(std::string(spec.name))] = static_cast<int>(spec.collective);
+  }
   py::list dtypes;
   for (const auto& [name, dtype] : kDtypeNames) {
     dtypes.append(name);
@@ -140,6 +144,7 @@ void bind_tables(py::module_& module) {
   module.attr("codes") = codes;
   module.attr("remedies") = remedies;
   module.attr("limits") = limits;
+  module.attr("collectives") = collectives;
   module.attr("dtypes") = py::tuple(dtypes);
   module.attr("version") = JCCL_VERSION;
   module.attr("ffi_api_version") = py::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "calls.h"
 #include "module.h"
+#include "peer/call.h"
 #include "peer/snapshots.h"
 #include "registry.h"
 
@@ -63,12 +64,9 @@ class Keywords {
 };
 
 peer::Collective collective_from(const std::string& name) {
-  if (name == "all_reduce") return peer::Collective::kAllReduce;
-  if (name == "all_gather") return peer::Collective::kAllGather;
-  if (name == "reduce_scatter") return peer::Collective::kReduceScatter;
-  if (name == "broadcast") return peer::Collective::kBroadcast;
-  if (name == "barrier") return peer::Collective::kBarrier;
-  throw py::value_error(base::cat("unknown collective '", name, "'"));
+  const auto known = collective::collective_from_name(name);
+  if (!known) throw py::value_error(base::cat("unknown collective '", name, "'"));
+  return *known;
 }
 
 base::Digest fingerprint_from(const std::string& hex) {
@@ -157,9 +155,11 @@ Arrays take_state(Keywords& keywords, peer::RoundOptions* options) {
 }
 
 std::size_t slots_of(const peer::RoundOptions& options) {
-  if (options.collective != peer::Collective::kAllGather) return 1;
-  if (options.slots == 0) throw py::value_error("all_gather needs slots=");
-  return options.slots;
+  const auto& spec = collective::spec_of(options.collective);
+  if (spec.has_slots() && options.slots == 0) {
+    throw py::value_error(base::cat(spec.name, " needs slots="));
+  }
+  return peer::has_output_of_its_own(options) ? options.slots : 1;
 }
 
 using FaultRow = std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>;

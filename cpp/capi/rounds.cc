@@ -11,6 +11,8 @@
 namespace jccl::capi {
 namespace {
 
+using collective::Collective;
+
 #define JCCL_SAME(c_name, name) \
   static_assert(static_cast<int>(c_name) == static_cast<int>(name), "jccl.h differs")
 JCCL_SAME(JCCL_F32, codec::Dtype::kF32);
@@ -41,11 +43,11 @@ JCCL_SAME(JCCL_CODEC_TOPK, codec::CodecId::kTopK);
 JCCL_SAME(JCCL_CODEC_INT2, codec::CodecId::kInt2);
 JCCL_SAME(JCCL_CODEC_STAT2, codec::CodecId::kStat2);
 JCCL_SAME(JCCL_CODEC_TOPK2, codec::CodecId::kTopK2);
-JCCL_SAME(JCCL_ALL_REDUCE, peer::Collective::kAllReduce);
-JCCL_SAME(JCCL_ALL_GATHER, peer::Collective::kAllGather);
-JCCL_SAME(JCCL_REDUCE_SCATTER, peer::Collective::kReduceScatter);
-JCCL_SAME(JCCL_BROADCAST, peer::Collective::kBroadcast);
-JCCL_SAME(JCCL_BARRIER, peer::Collective::kBarrier);
+JCCL_SAME(JCCL_ALL_REDUCE, Collective::kAllReduce);
+JCCL_SAME(JCCL_ALL_GATHER, Collective::kAllGather);
+JCCL_SAME(JCCL_REDUCE_SCATTER, Collective::kReduceScatter);
+JCCL_SAME(JCCL_BROADCAST, Collective::kBroadcast);
+JCCL_SAME(JCCL_BARRIER, Collective::kBarrier);
 #undef JCCL_SAME
 
 constexpr std::uint32_t kDimensionsMax = 64;
@@ -187,7 +189,7 @@ struct Call {
   peer::RoundOptions options;
 };
 
-Status read_call(jccl_comm* comm, peer::Collective collective, const jccl_array* arrays,
+Status read_call(jccl_comm* comm, Collective collective, const jccl_array* arrays,
                  std::size_t count, const jccl_round_options* options, Call* call) {
   if (comm == nullptr) return invalid("comm is NULL");
   Status status = read_arrays(arrays, count, &call->leaves);
@@ -204,8 +206,8 @@ Status refused(const Status& status, jccl_result* result) {
   return status;
 }
 
-Status run(jccl_comm* comm, peer::Collective collective, const jccl_array* arrays,
-           std::size_t count, const jccl_round_options* options, jccl_result* result) {
+Status run(jccl_comm* comm, Collective collective, const jccl_array* arrays, std::size_t count,
+           const jccl_round_options* options, jccl_result* result) {
   Status status = check_result(result, "jccl_result");
   if (!status.ok()) return status;
   Call call;
@@ -269,16 +271,16 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
   return done.status;
 }
 
-bool is_collective(int32_t number) {
-  return number >= JCCL_ALL_REDUCE &&
-         number <= JCCL_BARRIER + (JCCL_PLANTED("collective-beyond-last") ? 1 : 0);
+std::optional<Collective> read_collective(int32_t number) {
+  const auto known = collective::collective_from_number(number);
+  return known || !JCCL_PLANTED("collective-beyond-last") ? known : Collective::kBarrier;
 }
 
 }  // namespace
 }  // namespace jccl::capi
 
 using jccl::base::Status;
-using jccl::peer::Collective;
+using jccl::collective::Collective;
 using jccl::peer::Communicator;
 namespace capi = jccl::capi;
 
@@ -323,12 +325,10 @@ int32_t jccl_start(jccl_comm* comm, int32_t collective, const jccl_array* arrays
   return capi::guarded("jccl_start", [&]() -> Status {
     if (handle == nullptr) return capi::invalid("handle is NULL");
     *handle = 0;
-    if (!capi::is_collective(collective)) {
-      return capi::invalid(jccl::base::cat("unknown collective ", collective));
-    }
+    const auto known = capi::read_collective(collective);
+    if (!known) return capi::invalid(jccl::base::cat("unknown collective ", collective));
     capi::Call call;
-    const Status status =
-        capi::read_call(comm, static_cast<Collective>(collective), arrays, count, options, &call);
+    const Status status = capi::read_call(comm, *known, arrays, count, options, &call);
     if (!status.ok()) return status;
     const auto started = comm->held->start(call.leaves, call.options);
     if (!started.ok()) return started.status();

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "collective/plan.h"
 
 namespace jccl::collective {
 
@@ -22,6 +24,14 @@ enum class HintKind : std::uint8_t {
 // Leaves the choice to the master.
 constexpr bool is_open(HintKind kind) {
   return kind == HintKind::kAuto || kind == HintKind::kNoRing;
+}
+
+// Asks for a plan of that kind and no other.
+constexpr HintKind hint_of(PlanKind kind) { return static_cast<HintKind>(kind); }
+// The kind that is asked for; nullopt: any that the hint leaves open.
+constexpr std::optional<PlanKind> plan_of(HintKind kind) {
+  if (is_open(kind)) return std::nullopt;
+  return static_cast<PlanKind>(kind);
 }
 
 // Whether the sums of a call can be audited cell by cell (audit.h).

@@ -194,7 +194,7 @@ Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position) {
 Route receiver_route(const Plan& plan, const Chunk& chunk) {
   JCCL_CHECK(chunk.owner < plan.order.size());
   Route r;
-  if (plan.kind != PlanKind::kScatter) r.result_from = static_cast<std::int32_t>(chunk.owner);
+  if (has_common_result(plan.kind)) r.result_from = static_cast<std::int32_t>(chunk.owner);
   return r;
 }
 
@@ -227,7 +227,7 @@ std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
   const Route mine = route(plan, chunk, my_position);
   std::vector<base::PeerId> targets;
   for (const std::uint32_t position : mine.result_to) targets.push_back(plan.order[position]);
-  if (my_position == chunk.owner && plan.kind != PlanKind::kScatter &&
+  if (my_position == chunk.owner && has_common_result(plan.kind) &&
       !(JCCL_PLANTED("receivers-not-served") && plan.kind == PlanKind::kExchange)) {
     targets.insert(targets.end(), receivers.begin(), receivers.end());
   }

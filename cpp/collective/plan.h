@@ -39,6 +39,10 @@ constexpr bool has_shares(PlanKind kind) {
   return kind == PlanKind::kDirect || kind == PlanKind::kRing || kind == PlanKind::kExchange;
 }
 
+// Kinds after which all peers have the same result. In the others each contributor has its own, and
+// a receiver none.
+constexpr bool has_common_result(PlanKind kind) { return kind != PlanKind::kScatter; }
+
 base::Status check(const Plan& plan);  // kInvalid if it breaks a rule above or a limit
 base::Bytes encode(const Plan& plan);
 base::Result<Plan> decode(base::ByteView bytes);

@@ -61,8 +61,7 @@ Status Attempt::prepare() {
                     (leaf.out != leaf.in || JCCL_PLANTED("written-over-the-input"));
            });
   // Receivers are served on after the commit, when the output belongs to the caller again.
-  serves_ =
-      contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
+  serves_ = contributes() && !start_.receivers.empty() && collective::has_common_result(plan_.kind);
   const bool as_values = contributes() && !codec::is_lossy(contribution_codec_);
   undecoded_ = as_values && std::any_of(call_->leaves.begin(), call_->leaves.end(),
                                         [](const Leaf& leaf) { return leaf.encoded != nullptr; });
@@ -154,8 +153,7 @@ void Attempt::begin() {
 }
 
 bool Attempt::wants_result(const ChunkState& chunk) const {
-  if (plan_.kind != collective::PlanKind::kScatter) return true;
-  return chunk.route.owner;
+  return collective::has_common_result(plan_.kind) || chunk.route.owner;
 }
 
 std::vector<base::ByteView> Attempt::result_views(const ChunkState& chunk) const {
@@ -393,7 +391,7 @@ void Attempt::report_if_complete() {
   if (unfinished_ > left || unguarded_ > 0 || done_ || failed_) return;
   done_ = true;
   base::Digest result;
-  if (plan_.kind != collective::PlanKind::kScatter) {
+  if (collective::has_common_result(plan_.kind)) {
     base::Writer digests;
     for (const ChunkState& chunk : chunks_) {
       digests.digest(JCCL_PLANTED("digest-of-one-chunk") ? chunks_[0].digest : chunk.digest);

@@ -53,7 +53,7 @@ bool Attempt::is_kept_back(const ChunkState& chunk) const {
 // scatter, where each has a part for itself, one for each of them.
 void Attempt::choose_kept_back() {
   std::map<std::uint32_t, ChunkState*> last;  // by owner
-  const bool has_parts = plan_.kind == collective::PlanKind::kScatter;
+  const bool has_parts = !collective::has_common_result(plan_.kind);
   for (ChunkState& chunk : chunks_) {
     if (chunk.encoded_uses == 0) continue;
     last[has_parts && !JCCL_PLANTED("one-part-kept-back") ? chunk.chunk.owner : 0] = &chunk;

@@ -166,7 +166,7 @@ const base::Digest& Attempt::own_digest(ChunkState& chunk) {
 
 // Of an attempt that is done.
 std::vector<wire::Share> Attempt::shares() {
-  const bool none = plan_.kind == collective::PlanKind::kScatter || !contributes();
+  const bool none = !collective::has_common_result(plan_.kind) || !contributes();
   if (none || plan_.order.size() > base::kSharesMax) return {};
   std::map<base::PeerId, std::pair<base::PeerId, base::Writer>> parts;  // by owner: whose frames
   for (ChunkState& chunk : chunks_) {

@@ -17,14 +17,8 @@ using base::cat;
 using base::Code;
 using base::PeerId;
 using base::Status;
+using collective::CollectiveSpec;
 using collective::PlanKind;
-
-// Plans of one result: the others have another number of outputs, or none.
-bool carries(PlanKind kind, Collective collective) {
-  if (collective == Collective::kAllGather) return kind == PlanKind::kGather;
-  if (collective == Collective::kReduceScatter) return kind == PlanKind::kScatter;
-  return kind == PlanKind::kDirect || kind == PlanKind::kExchange || kind == PlanKind::kRing;
-}
 
 Status does_not_fit(PlanKind kind, const std::string& call) {
   return {Code::kInvalid,
@@ -35,11 +29,9 @@ Status does_not_fit(PlanKind kind, const std::string& call) {
 
 Status check_kind(PlanKind kind, const Terms& terms) {
   if (JCCL_PLANTED("plan-of-any-kind")) return {};
-  if (!carries(kind, terms.collective))
-    return does_not_fit(kind, std::string(name_of(terms.collective)));
-  const bool named = !terms.plan.empty() && terms.plan != "auto" &&
-                     terms.collective != Collective::kAllGather &&
-                     terms.collective != Collective::kReduceScatter;
+  const collective::CollectiveSpec& spec = collective::spec_of(terms.collective);
+  if (!spec.carried_by(kind)) return does_not_fit(kind, std::string(spec.name));
+  const bool named = !terms.plan.empty() && terms.plan != "auto" && !spec.only_plan();
   if (!named || collective::name_of(kind) == terms.plan) return {};
   return does_not_fit(kind, cat("a call with plan=", terms.plan));
 }
@@ -103,13 +95,13 @@ Status check_start(const wire::Start& start, const collective::Plan& plan, PeerI
   if (const Status parts = check_parts(start, plan); !parts.ok()) return parts;
   if (const Status own = check_self(start, self, terms); !own.ok()) return own;
   const std::size_t count = plan.order.size();
-  if (terms.collective == Collective::kBroadcast && count > 1) {
-    return {Code::kLimit, cat(count, " peers broadcast in one round; one may")};
+  const collective::CollectiveSpec& spec = collective::spec_of(terms.collective);
+  if (spec.contributors == CollectiveSpec::Contributors::kOne && count > 1) {
+    return {Code::kLimit, cat(count, " peers ", spec.name, " in one round; one may")};
   }
-  if (terms.collective == Collective::kAllGather &&
-      count > terms.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {
+  if (spec.has_slots() && count > terms.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {
     return {Code::kLimit,
-            cat("all_gather has ", terms.slots, " slots, but ", count, " peers contribute")};
+            cat(spec.name, " has ", terms.slots, " slots, but ", count, " peers contribute")};
   }
   const Status aggregator = collective::check_aggregator(terms.aggregator, plan.kind);
   return aggregator.ok() ? collective::check_codec(plan.kind, terms.codec) : aggregator;

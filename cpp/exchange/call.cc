@@ -6,22 +6,6 @@ namespace jccl::exchange {
 
 using base::cat;
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kBroadcast:
-      return "broadcast";
-    case Collective::kBarrier:
-      return "barrier";
-  }
-  return "?";
-}
-
 std::string leaf_text(const Leaf& leaf, std::size_t index) {
   std::string text = leaf.path.empty() ? cat("leaf ", index) : leaf.path;
   text += cat(" ", codec::name_of(leaf.dtype), "[");

@@ -16,6 +16,7 @@
 #include "collective/aggregator.h"
 #include "collective/layout.h"
 #include "collective/op.h"
+#include "collective/spec.h"
 
 namespace jccl::exchange {
 
@@ -37,14 +38,8 @@ struct Leaf {
 std::uint64_t input_bytes(const Leaf& leaf);                 // as it lies: values, or encoded
 std::string leaf_text(const Leaf& leaf, std::size_t index);  // "params/w f32[3,4]"
 
-enum class Collective : std::uint8_t {
-  kAllReduce = 1,
-  kAllGather = 2,      // out holds slots × count elements, slot = position by peer id
-  kReduceScatter = 3,  // out holds count elements; only [scatter_first, +scatter_count) is written
-  kBroadcast = 4,      // from the one peer with root = true
-  kBarrier = 5,
-};
-std::string_view name_of(Collective collective);
+using collective::Collective;
+using collective::name_of;
 
 struct Terms {
   Collective collective = Collective::kAllReduce;
@@ -52,7 +47,7 @@ struct Terms {
   codec::Codec codec;
   collective::Aggregator aggregator;
   double weight = 1.0;      // 0: receive only; a robust aggregator counts all others alike
-  std::uint32_t slots = 0;  // all_gather
+  std::uint32_t slots = 0;  // of collectives that have some
   std::string plan;         // "" automatic, "direct", "exchange", "ring"
   bool guard = true;        // leave this peer's contribution out if it holds NaN or Inf
   // Nobody looks at `out` before the call ended: results may be received straight into it. After a

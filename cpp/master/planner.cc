@@ -71,9 +71,7 @@ base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) c
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
   options.may_ring = request.may_ring && hint.value().kind != HintKind::kNoRing;
-  if (!collective::is_open(hint.value().kind)) {
-    options.kind = static_cast<collective::PlanKind>(hint.value().kind);
-  }
+  options.kind = collective::plan_of(hint.value().kind);
   options.receivers = request.receivers;
   options.avoid = request.bad_links;
   options.dial_only = request.dial_only;

@@ -21,6 +21,7 @@ namespace {
 using base::cat;
 using base::Code;
 using base::Status;
+using collective::CollectiveSpec;
 
 constexpr std::size_t kLeavesTextMax = base::kSummaryBytesMax / 2;  // the call's other words follow
 
@@ -55,18 +56,14 @@ std::string aggregator_text(const collective::Aggregator& aggregator) {
 }
 
 std::uint32_t contributors_max(const RoundOptions& options) {
-  if (options.collective == Collective::kBroadcast) return 1;
-  return options.collective == Collective::kAllGather ? options.slots : 0;
+  const CollectiveSpec& spec = collective::spec_of(options.collective);
+  if (spec.contributors == CollectiveSpec::Contributors::kOne) return 1;
+  return spec.has_slots() ? options.slots : 0;
 }
 
 collective::HintKind hint_of(const RoundOptions& options) {
-  if (options.collective == Collective::kAllGather) return collective::HintKind::kGather;
-  if (options.collective == Collective::kReduceScatter) return collective::HintKind::kScatter;
-  if (options.plan == "direct") return collective::HintKind::kDirect;
-  if (options.plan == "ring") return collective::HintKind::kRing;
-  if (options.plan == "exchange") return collective::HintKind::kExchange;
-  return collective::is_robust(options.aggregator) ? collective::HintKind::kNoRing
-                                                   : collective::HintKind::kAuto;
+  return collective::hint_for(collective::spec_of(options.collective), options.plan,
+                              collective::is_robust(options.aggregator));
 }
 
 Status check_codec(const RoundOptions& options) {
@@ -80,12 +77,27 @@ Status check_aggregator(const RoundOptions& options) {
   const collective::Aggregator& aggregator = options.aggregator;
   if (const Status parameter = collective::check(aggregator); !parameter.ok()) return parameter;
   if (!collective::is_robust(aggregator)) return {};
-  if (options.collective != Collective::kAllReduce) {
+  if (!collective::spec_of(options.collective).aggregators) {
     return {Code::kInvalid, cat("aggregator ", collective::name_of(aggregator),
                                 " is for all_reduce, not for ", name_of(options.collective))};
   }
   const bool ring = options.plan == "ring";
   return ring ? collective::check_aggregator(aggregator, collective::PlanKind::kRing) : Status{};
+}
+
+// `bytes`: of all inputs.
+Status check_slots(const RoundOptions& options, std::uint64_t bytes) {
+  const CollectiveSpec& spec = collective::spec_of(options.collective);
+  if (!spec.has_slots()) return {};
+  if (options.slots == 0) {
+    return {Code::kInvalid,
+            cat(spec.name, " with slots=0; give it one slot or more for each contributor")};
+  }
+  if (bytes > base::kRoundBytesMax / options.slots && !JCCL_PLANTED("gather-size-not-bounded")) {
+    return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
+                              base::kRoundBytesMax, " bytes in one round")};
+  }
+  return {};
 }
 
 // Of a feed only what needs no look at the bytes; an attempt looks at them when they are here.
@@ -155,16 +167,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   if (bytes > base::kRoundBytesMax) {
     return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
   }
-  if (options.collective == Collective::kAllGather) {
-    if (options.slots == 0)
-      return {Code::kInvalid,
-              "all_gather with slots=0; give it one slot or more for each contributor"};
-    if (bytes > base::kRoundBytesMax / options.slots && !JCCL_PLANTED("gather-size-not-bounded")) {
-      return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
-                                base::kRoundBytesMax, " bytes in one round")};
-    }
-  }
-  return {};
+  return check_slots(options, bytes);
 }
 
 Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<StreamedInput>& feed,
@@ -188,9 +191,13 @@ Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Streame
           cat("the feed has ", feed->bytes(), " bytes, but the leaves have ", bytes)};
 }
 
+bool has_output_of_its_own(const RoundOptions& options) {
+  return collective::spec_of(options.collective).slots == CollectiveSpec::Slots::kOut;
+}
+
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
-  return options.collective == Collective::kAllGather ? bytes * options.slots : bytes;
+  return has_output_of_its_own(options) ? bytes * options.slots : bytes;
 }
 
 Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
@@ -216,7 +223,7 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
 
 void keep_input(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
-  const bool fits = options.collective != Collective::kAllGather && !options.feed;
+  const bool fits = !has_output_of_its_own(options) && !options.feed;
   if (!options.out_private || !fits || bytes == 0 || leaf.out == nullptr) return;
   if (leaf.encoded != nullptr) {
     return codec::decode(options.codec, leaf.dtype, leaf.encoded, leaf.count, leaf.out);

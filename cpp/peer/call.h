@@ -62,7 +62,9 @@ base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& opt
 base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<StreamedInput>& feed,
                         bool stage);
 
-// Bytes of the leaf's output: as many as its input, but all_gather has `slots` times that.
+// Whether outputs have not the form of the inputs: all_gather has `slots` times their bytes.
+bool has_output_of_its_own(const RoundOptions& options);
+// Bytes of the leaf's output.
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
 
 // What the codec of the options makes of the leaf, in its `out`: decode(encode(in)) or, `residual`,

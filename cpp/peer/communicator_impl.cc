@@ -22,6 +22,7 @@ namespace {
 using base::cat;
 using base::Code;
 using base::Status;
+using collective::CollectiveSpec;
 
 constexpr base::Duration kDepartMax = base::kSecond;
 constexpr base::Duration kSettleMax = 10 * base::kSecond;  // for a round that moves
@@ -55,9 +56,8 @@ Handle handles_of(base::Incarnation incarnation) { return (incarnation & 0x7FFF'
 
 // Of a call that the loops have let go of: its result, or what a failed one leaves behind.
 void hand_out(const CallRecord& call, const std::vector<void*>& outs, OnFailure on_failure) {
-  const bool gather = call.options.collective == Collective::kAllGather;
-  // The input of an all_gather has not the form of its output.
-  if (!call.delivered && (gather || on_failure == OnFailure::kLeave)) return;
+  const bool other_form = has_output_of_its_own(call.options);
+  if (!call.delivered && (other_form || on_failure == OnFailure::kLeave)) return;
   for (std::size_t i = 0; i < outs.size() && i < call.leaves.size(); ++i) {
     const std::size_t bytes = output_bytes(call.options, call.leaves[i]);
     if (bytes > 0 && outs[i] != nullptr) std::memcpy(outs[i], call.staged_out[i]->data(), bytes);
@@ -186,12 +186,10 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   call->options = options;
   RoundOptions& o = call->options;
   if (o.plan == "auto") o.plan.clear();
-  if (o.collective == Collective::kAllGather || o.collective == Collective::kBroadcast) {
-    o.op = collective::Op::kSum;
-  }
-  if (o.collective == Collective::kBarrier) o.op = collective::Op::kMean;  // peers compare it
-  if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
-  if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
+  const CollectiveSpec& spec = collective::spec_of(o.collective);
+  o.op = spec.op.value_or(o.op);
+  if (spec.weight == CollectiveSpec::Weight::kOne && o.weight > 0) o.weight = 1.0;
+  if (spec.weight == CollectiveSpec::Weight::kRoot) o.weight = o.root ? 1.0 : 0.0;
   call->begun = control_loop_.now();
   const bool goes_before = !options.state_tag.empty();
   const bool beside = !goes_before && o.weight > 0 && may_compare_beside(leaves, options);

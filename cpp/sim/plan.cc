@@ -95,9 +95,7 @@ base::Result<base::Bytes> Planner::make(const protocol::PlanRequest& request) co
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
   options.may_ring = request.may_ring && hint.value().kind != collective::HintKind::kNoRing;
-  if (!collective::is_open(hint.value().kind)) {
-    options.kind = static_cast<PlanKind>(hint.value().kind);
-  }
+  options.kind = collective::plan_of(hint.value().kind);
   options.receivers = request.receivers;
   options.avoid = request.bad_links;
   options.dial_only = request.dial_only;
