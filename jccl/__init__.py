@@ -34,8 +34,8 @@ _NAMES = {
         "VersionError WrongRunError check"
     ),
     "functions": (
-        "all_gather all_reduce barrier broadcast done marks reduce_scatter start "
-        "start_barrier start_broadcast"
+        "all_gather all_reduce all_to_all barrier broadcast done marks reduce_scatter "
+        "start start_barrier start_broadcast"
     ),
     "_leaving": "Leaving",
     "_peer_options": "Reactions Security Site Transport Waits",

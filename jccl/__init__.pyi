@@ -81,6 +81,7 @@ from jccl.errors import WrongRunError as WrongRunError
 from jccl.errors import check as check
 from jccl.functions import all_gather as all_gather
 from jccl.functions import all_reduce as all_reduce
+from jccl.functions import all_to_all as all_to_all
 from jccl.functions import barrier as barrier
 from jccl.functions import broadcast as broadcast
 from jccl.functions import done as done

@@ -16,7 +16,7 @@ import numpy as np
 _Array = np.ndarray[Any, Any]
 
 Collective = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "all_to_all"
 ]
 Op = Literal["sum", "mean", "min", "max", "prod"]
 Codec = str

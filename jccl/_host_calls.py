@@ -19,7 +19,7 @@ from jccl._host import HostLeaves, outputs
 from jccl._options import check_seconds, check_tag, check_weight
 from jccl._results import Result
 from jccl._round import Place, Round, Where, check_terms, terms_of
-from jccl._trees import OPS, PLANS, fingerprint_digest, known
+from jccl._trees import OPS, PLANS, fingerprint_digest, known, slots_of
 from jccl.aggregators import spec_of
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
@@ -79,6 +79,16 @@ def all_gather(
     outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
     options["slots"] = slots
     return _shown(_round(comm, leaves, outs, "all_gather", options, True), leaves, outs)
+
+
+def all_to_all(tree: Any, comm: Any, *, place: Place, **options: Any) -> Result:
+    options = _flat("all_to_all", place, **options)
+    leaves = HostLeaves.of(tree)
+    options["slots"] = slots_of(leaves.arrays, leaves.paths)
+    outs = outputs(leaves, None)
+    result = _round(comm, leaves, outs, "all_to_all", options, True)
+    slot = result.scatter_first if result.scatter_count else None
+    return dataclasses.replace(_shown(result, leaves, outs), slot=slot)
 
 
 def reduce_scatter(array: Any, comm: Any, *, place: Place, **options: Any) -> Result:

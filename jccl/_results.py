@@ -91,6 +91,33 @@ class Scattered(NamedTuple):
         return self.status[3]
 
 
+class Transposed(NamedTuple):
+    """`value[i]` is the block that the peer in slot i had for `slot`, this peer's own.
+
+    `mask` is bool[slots]: which slots are filled; the others are zeros. Not committed:
+    value is what went in, no slot is filled, and `slot` is -1. A peer that was left out
+    of the round is in no slot either, and its value is zeros.
+    """
+
+    value: Any
+    mask: jax.Array
+    slot: jax.Array
+    status: jax.Array
+    token: jax.Array
+
+    @property
+    def world(self) -> jax.Array:
+        return self.status[1]
+
+    @property
+    def epoch(self) -> jax.Array:
+        return self.status[2]
+
+    @property
+    def attempts(self) -> jax.Array:
+        return self.status[3]
+
+
 class Started(NamedTuple):
     """`handle` is u32[2] and may live in optimizer state; use `passed` from here on."""
 
@@ -133,6 +160,7 @@ class Result:
     received_bytes: int = 0
     elapsed: float = 0.0
     first: int = 0  # reduce_scatter: where this peer's share begins
+    slot: int | None = None  # all_to_all: this peer's; None: it is in none
 
     @property
     def world(self) -> int:

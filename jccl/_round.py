@@ -135,6 +135,7 @@ _CHECKS = "deadline guard state fingerprint"
 TERMS = {
     "all_reduce": _fields(f"{_CHECKS} plan aggregator"),
     "all_gather": _fields(_CHECKS),
+    "all_to_all": _fields(_CHECKS),
     "reduce_scatter": _fields(_CHECKS),
     "broadcast": _fields(_CHECKS),
     "barrier": _fields("deadline state"),
@@ -148,6 +149,7 @@ TERMS = {
 EFFECTS = {
     "all_reduce": ("out", "token in_place", "token axis_name specs gather"),
     "all_gather": ("", "token", "token specs"),
+    "all_to_all": ("", "token", ""),
     "reduce_scatter": ("", "token", ""),
     "broadcast": ("out", "token", "token specs"),
     "barrier": ("", "token", "token"),

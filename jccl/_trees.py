@@ -157,6 +157,29 @@ def codec_name(codec: Any) -> str:
     return resolve(codec).spec
 
 
+def check_slots(slots: int) -> None:
+    most = _core.limits["peers_max"]
+    if not 1 <= slots <= most:
+        raise ValueError(f"jccl: slots={slots} must be from 1 to {most}")
+
+
+def slots_of(arrays: Sequence[Any], paths: Sequence[str]) -> int:
+    """The length of the leading axis that all arrays of an all_to_all have."""
+    axes = [int(x.shape[0]) if x.shape else None for x in arrays]
+    slots = axes[0] if axes else None
+    if slots is None or axes.count(slots) < len(axes):
+        named = ", ".join(
+            f"'{path}' has {'none' if axis is None else axis}"
+            for path, axis in list(zip(paths, axes, strict=True))[:8]
+        )
+        raise ValueError(
+            "jccl: all_to_all takes arrays whose first axes are of one length, with a "
+            f"block for each slot; of these leaves {named or 'there is none'}"
+        )
+    check_slots(slots)
+    return slots
+
+
 OPS = ("sum", "mean", "min", "max", "prod")
 PLANS = ("", "auto", "direct", "exchange", "ring")
 

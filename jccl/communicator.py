@@ -88,6 +88,7 @@ class Communicator:
     all_reduce = _method(functions.all_reduce)
     reduce_scatter = _method(functions.reduce_scatter)
     all_gather = _method(functions.all_gather)
+    all_to_all = _method(functions.all_to_all)
     broadcast = _method(functions.broadcast)
     start = _method(functions.start)
     start_broadcast = _method(functions.start_broadcast)

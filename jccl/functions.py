@@ -19,7 +19,14 @@ from jccl._behind import start_broadcast as start_broadcast
 from jccl._behind import verbs_at
 from jccl._groups import grouped
 from jccl._marks import Marks
-from jccl._results import Gathered, HasRegistryId, Reduced, Result, Scattered
+from jccl._results import (
+    Gathered,
+    HasRegistryId,
+    Reduced,
+    Result,
+    Scattered,
+    Transposed,
+)
 from jccl._round import Place, Round, Where
 from jccl._where import Op, traced, where_of
 from jccl.codecs import Codec
@@ -190,6 +197,60 @@ def all_gather(
     options: dict[str, Any] = {"slots": slots, "codec": codec, "tag": tag}
     options |= {"round": round, "place": place}
     return verbs_at(where).all_gather(tree, comm, **options)
+
+
+@grouped()
+def all_to_all(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    codec: str | Codec | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
+) -> Result | Transposed:
+    """Hands each peer a block of its own: `out[i]` is what peer i has for this one.
+
+    Every array has a leading axis of slots, with a block for each. Peers fill the slots
+    in the order of their ids, as in `jccl.all_gather`. Block j goes to the peer in slot
+    j, and the blocks for empty slots go nowhere. The slots follow the members of the
+    round: if a peer is lost while it runs, those behind it move up. So what a block is
+    must depend on its slot alone; the result says which slot was this peer's.
+
+    Not over several local devices, whose mesh such slots do not follow: make the call
+    outside shard_map.
+
+    Args:
+        tree: pytree of arrays with equal first axes, of the same shapes and dtypes on
+            all peers. Of more peers than slots the calls of the newest fail: LIMIT. Of
+            two peers both fail.
+        comm: open communicator.
+        codec: how float arrays travel: a name, an object, or None for their own dtype.
+            The block that a peer has for itself takes the decoded values too.
+        tag: name of the stream of rounds.
+        round: on what terms. `jccl.Round`: deadline, guard, state, fingerprint.
+        place: where the call is made. `jccl.Place`: in a program token.
+
+    Returns:
+        Outside programs a `Result`: `.value` is like `tree`, with zeros in slots that
+        no peer fills; `.slot` is this peer's, and `.contributors` are those in slots 0,
+        1, …. In a program `Transposed`: `mask` (bool[slots]) says which slots are
+        filled, `slot` which is this peer's. A peer that was left out has none (None,
+        -1), and zeros.
+
+    Raises:
+        As `jccl.all_reduce`, and ValueError for arrays without one leading axis.
+
+    Cost: of w peers, each sends and receives w-1 blocks, encoded; 1 link delay and 2
+    round trips to the master.
+
+    Example:
+        >>> out = jccl.all_to_all(np.zeros((8, 100)), comm)  # 100 values for each peer
+    """
+    where = where_of(comm, tree, round.deadline, place=place)
+    options: dict[str, Any] = {"codec": codec, "tag": tag}
+    options |= {"round": round, "place": place}
+    return verbs_at(where).all_to_all(tree, comm, **options)
 
 
 @grouped()

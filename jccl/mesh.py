@@ -33,6 +33,7 @@ from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_o
 from jccl._trees import (
     OPS,
     Leaves,
+    check_slots,
     codec_name,
     deadline_ms,
     fence,
@@ -45,6 +46,7 @@ from jccl.ops import HANDLE, STATUS, TOKEN
 __all__ = [
     "all_gather",
     "all_reduce",
+    "all_to_all",
     "barrier",
     "broadcast",
     "done",
@@ -225,7 +227,7 @@ def all_gather(
     """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
     then each device's block. Leaves that no axis of `specs` shards must be the same on
     all devices. Not for sites of several processes."""
-    ops.check_slots(slots)
+    check_slots(slots)
     check_terms("all_gather", Where.MESH, round, place)
     call = _whole_site(Call(tree, comm, place.specs, ()), "all_gather")
     *value, status, after = run_round(
@@ -304,6 +306,15 @@ def reduce_scatter(*args: Any, **options: Any) -> Any:
         "jccl.mesh has no reduce_scatter: the share that a peer owns in a round "
         "follows no mesh. Use jccl.all_reduce with place=jccl.Place(gather=False), "
         "which leaves each device its own share of the result"
+    )
+
+
+def all_to_all(*args: Any, **options: Any) -> Any:
+    """Refused: a peer's slot changes with the members, and follows no mesh."""
+    raise NotImplementedError(
+        "jccl.mesh has no all_to_all: the slot that a peer has in a round follows no "
+        "mesh. Call jccl.all_to_all outside shard_map, on whole arrays, or take the "
+        "blocks for this peer from those of jccl.all_gather"
     )
 
 

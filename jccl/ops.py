@@ -29,16 +29,19 @@ from jccl._results import (
     Reduced,
     Scattered,
     Started,
+    Transposed,
 )
 from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
     OPS,
     Leaves,
+    check_slots,
     codec_name,
     deadline_ms,
     fence,
     known,
     scalar,
+    slots_of,
     weight_of,
 )
 from jccl.codecs import resolve
@@ -51,6 +54,8 @@ SKIPPED = _core.codes["Skipped"]
 RESYNCED = _core.codes["Resynced"]
 
 COLLECTIVES: dict[str, int] = _core.collectives
+# Whose calls have one more result: two words that say what this peer has of it.
+_WITH_EXTENT = ("reduce_scatter", "all_to_all")
 
 STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
 TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
@@ -99,7 +104,7 @@ def _round(
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_round",
-        [*out, STATUS, TOKEN, *(extent if collective == "reduce_scatter" else [])],
+        [*out, STATUS, TOKEN, *(extent if collective in _WITH_EXTENT else [])],
         aliases={i: i for i in range(n) if i not in leaves.encoded}
         if place.in_place
         else None,
@@ -208,15 +213,43 @@ def all_gather(
     return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
 
 
-def check_slots(slots: int) -> None:
-    most = _core.limits["peers_max"]
-    if not 1 <= slots <= most:
-        raise ValueError(f"jccl: slots={slots} must be from 1 to {most}")
-
-
 def filled(status: jax.Array, slots: int) -> jax.Array:
     """bool[slots]: which slots of an all_gather hold a peer's arrays."""
     return jnp.arange(slots) < jnp.where(committed(status), status[1], 0)
+
+
+@grouped()
+def all_to_all(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    codec: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
+) -> Transposed:
+    """Gives each peer the blocks that all have for its slot, as `jccl.all_to_all`.
+
+    If it did not commit, `value` is what went in, and all slots are masked out.
+    """
+    check_terms("all_to_all", Where.PROGRAM, round, place)
+    leaves = Leaves(tree)
+    slots = slots_of(leaves.arrays, leaves.paths)
+    *value, status, after, extent = _round(
+        leaves,
+        comm,
+        collective="all_to_all",
+        out=leaves.specs(),
+        tag=tag,
+        round=round,
+        place=place,
+        codec=codec_name(codec),
+        slots=np.int32(slots),
+        **checks_of(round),
+    )
+    mask = jnp.arange(slots) < extent[1]
+    slot = jnp.where(extent[1] > 0, extent[0], -1)
+    return Transposed(leaves.unflatten(value), mask, slot, status, after)
 
 
 @grouped()

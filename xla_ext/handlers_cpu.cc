@@ -32,14 +32,16 @@ void zero_outside(const Payload& data, const peer::RoundResult& result) {
 
 // Operands: leaves…, with the attribute `marks` u32[k,2] of the tag's state, or with `state` so
 // many leaves of it, weight f32, deadline_ms s32, token u32. A leaf of the attribute `encoded` is
-// u8[n], and values in the results. Results: leaves…, status s32[4], token u32 [, extent s32[2] =
-// first, count: reduce_scatter].
+// u8[n], and values in the results. Results: leaves…, status s32[4], token u32 [, extent s32[2]: of
+// reduce_scatter first, count; of all_to_all the own slot, how many are filled].
 ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
-  const bool scatter = attribute<std::int32_t>(attributes, "collective", 1) ==
-                       static_cast<std::int32_t>(peer::Collective::kReduceScatter);
-  const std::size_t extra = scatter ? 3 : 2;
+  const auto verb =
+      static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
+  const bool scatter = verb == peer::Collective::kReduceScatter;
+  const bool has_extent = scatter || verb == peer::Collective::kAllToAll;
+  const std::size_t extra = has_extent ? 3 : 2;
   const std::size_t held = state_operands(attributes), scalars = 3 + held;
   if (args.size() < scalars || rets.size() != args.size() - scalars + extra) {
     return malformed("jccl_round");
@@ -84,13 +86,13 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     }
   }
   put_status(*status, outcome);
-  if (scatter) {
+  if (has_extent) {
     const auto extent = result(rets, n + 2);
     if (!extent || extent->count != 2) return malformed("jccl_round");
     auto* words = static_cast<std::int32_t*>(extent->data);
     words[0] = static_cast<std::int32_t>(outcome.scatter_first);
     words[1] = static_cast<std::int32_t>(outcome.scatter_count);
-    if (holds_result(outcome.status.code)) zero_outside(*data, outcome);
+    if (scatter && holds_result(outcome.status.code)) zero_outside(*data, outcome);
   }
   return ffi::Error::Success();
 }

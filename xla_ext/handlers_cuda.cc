@@ -59,7 +59,7 @@ std::optional<Parts> parts_here(const char* target, std::size_t operands, std::s
 }
 
 // Leaves, then `more` operands of which the deadline is the last but one; results end with status
-// and token, and reduce_scatter's extent.
+// and token, and an extent where the collective has one.
 Form form_of(const Parts& parts, std::size_t more) {
   Form form;
   form.leaves = parts.frame->host.operands.size() - more;

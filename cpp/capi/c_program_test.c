@@ -261,6 +261,16 @@ static void other_collectives(peer* self) {
   for (i = result.scatter_first; i < result.scatter_first + result.scatter_count; ++i) {
     CHECK(scattered[i] == 2.0f * (float)i);
   }
+  options = tagged("blocks");
+  options.slots = 3;
+  for (i = 0; i < 6; ++i) values[i] = (float)(100 * self->id + i);
+  array = array_of(JCCL_F32, 6, values, scattered);
+  CHECK_CODE(JCCL_OK, jccl_all_to_all(self->comm, &array, 1, &options, &result));
+  CHECK(result.scatter_first + 1 == self->id && result.scatter_count == 2);
+  for (i = 0; i < 6; ++i) {
+    const uint64_t from = 100 * (1 + i / 2), own = 2 * result.scatter_first + i % 2;
+    CHECK(scattered[i] == (i < 4 ? (float)(from + own) : 0.0f));
+  }
   options = tagged("together");
   CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &options, NULL));
 }

@@ -126,6 +126,48 @@ TEST_P(ContractTest, all_gather_puts_every_peer_into_its_slot_and_zeros_behind) 
   }
 }
 
+TEST_P(ContractTest, all_to_all_puts_the_block_of_each_into_its_slot_and_zeros_behind) {
+  Cluster cluster(GetParam(), small_chunks());
+  const std::size_t world = cluster.size(), slots = world + 1;
+  for (Dtype dtype : kDtypes) {
+    for (std::size_t count : sizes_for(world)) {
+      Cell cell;
+      cell.dtype = dtype;
+      SCOPED_TRACE(text_of(cell, world, count));
+      const std::size_t bytes = count * codec::size_of(dtype);
+      std::vector<Bytes> in(world), out(world, Bytes(slots * bytes, 0xEE));
+      std::vector<RoundResult> results(world);
+      std::vector<base::PeerId> ids(world);
+      cluster.on_all([&](std::size_t p, Communicator& comm) {
+        in[p] = input_of(cell, p, count * slots);
+        RoundOptions o;
+        o.collective = Collective::kAllToAll;
+        o.slots = static_cast<std::uint32_t>(slots);
+        results[p] =
+            comm.run({Leaf{dtype, count * slots, in[p].data(), out[p].data(), "x", {}}}, o);
+        ids[p] = comm.attributes().id;
+      });
+      const auto order = in_order(results[0], ids);  // who is in which slot
+      ASSERT_EQ(order.size(), world);
+      for (std::size_t slot = 0; slot < world; ++slot) {
+        const std::size_t p = order[slot];
+        ASSERT_TRUE(results[p].status.ok()) << results[p].status.text;
+        EXPECT_EQ(results[p].scatter_first, slot);
+        EXPECT_EQ(results[p].scatter_count, world);
+        EXPECT_LE(results[p].sent_bytes, (world - 1) * bytes);
+        const auto block = [&](const Bytes& of, std::size_t i) {
+          const auto at = of.begin() + static_cast<std::ptrdiff_t>(i * bytes);
+          return Bytes(at, at + static_cast<std::ptrdiff_t>(bytes));
+        };
+        for (std::size_t from = 0; from < world; ++from) {
+          ASSERT_EQ(block(out[p], from), block(in[order[from]], slot)) << slot << " of " << from;
+        }
+        ASSERT_EQ(block(out[p], world), Bytes(bytes, 0));
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, reduce_scatter_gives_each_element_to_exactly_one_peer) {
   Cluster cluster(GetParam(), small_chunks());
   const std::size_t world = cluster.size();

@@ -9,9 +9,9 @@
 namespace jccl::capi::test {
 namespace {
 
-constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllGather,
+constexpr Collective kCollectives[] = {Collective::kAllReduce,     Collective::kAllGather,
                                        Collective::kReduceScatter, Collective::kBroadcast,
-                                       Collective::kBarrier};
+                                       Collective::kBarrier,       Collective::kAllToAll};
 
 bool waited_in_vain(Code code) { return code == Code::kDeadline || code == Code::kTooFew; }
 bool waited_in_vain(std::int32_t code) { return waited_in_vain(static_cast<Code>(code)); }
@@ -20,7 +20,7 @@ RoundOptions wish_of(Collective collective, Duration deadline) {
   RoundOptions o;
   o.tag = cat("alone ", static_cast<int>(collective));
   o.collective = collective;
-  o.slots = collective == Collective::kAllGather ? 2 : 0;
+  o.slots = collective::spec_of(collective).has_slots() ? 2 : 0;
   o.deadline = deadline;
   return o;
 }

@@ -13,7 +13,8 @@ enum class OutRoute { kApart, kInPlace, kStaged, kStagedInput, kPrivate };
 constexpr OutRoute kOutRoutes[] = {OutRoute::kApart, OutRoute::kInPlace, OutRoute::kStaged,
                                    OutRoute::kStagedInput, OutRoute::kPrivate};
 constexpr Collective kOutCollectives[] = {Collective::kAllReduce, Collective::kAllGather,
-                                          Collective::kReduceScatter, Collective::kBroadcast};
+                                          Collective::kReduceScatter, Collective::kBroadcast,
+                                          Collective::kAllToAll};
 
 // One call and its memory.
 class Failing {
@@ -24,7 +25,8 @@ class Failing {
     options_.out_private = route == OutRoute::kPrivate;
     options_.root = options_.root || collective != Collective::kBroadcast;
     const std::size_t each = collective == Collective::kAllGather ? kOutSlots : 1;
-    options_.slots = each == 1 ? 0 : kOutSlots;
+    const bool slots = each > 1 || collective == Collective::kAllToAll;
+    options_.slots = slots ? kOutSlots : 0;
     out_.assign(kOutputElements * each, kWasThere);
     in_place_ = route == OutRoute::kInPlace && each == 1;
   }
@@ -117,12 +119,13 @@ TEST(OutputsTest, a_round_that_no_attempt_can_make_leaves_them_as_they_were) {
   std::atomic<std::size_t> refused{0}, expected{0};
   cluster.on_all([&](std::size_t p, Communicator& comm) {
     EXPECT_TRUE(small_round(comm, sum_of("outputs"), 1).result.status.ok());  // all are in the run
-    for (const Collective collective : {Collective::kBroadcast, Collective::kAllGather}) {
+    for (const Collective collective :
+         {Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll}) {
       for (const OutRoute route : kOutRoutes) {
         Failing call(route, collective, means());
         call.options().root = true;
-        const bool gather = collective == Collective::kAllGather;
-        if (p == 0) expected += kPeers - (gather ? call.options().slots : 1);
+        const bool one = collective == Collective::kBroadcast;
+        if (p == 0) expected += kPeers - (one ? 1 : call.options().slots);
         const RoundResult r = call.run(comm);
         if (r.status.ok()) continue;
         EXPECT_EQ(r.status.code, Code::kLimit) << r.status.text;
@@ -192,7 +195,7 @@ TEST(OutputsTest, a_round_in_doubt_leaves_them_as_they_were) {
     // The other one's input never comes.
     std::vector<float> in(kOutputElements, 1), out(kOutputElements * kOutSlots, 0);
     o.collective = collective;
-    o.slots = collective == Collective::kAllGather ? kOutSlots : 0;
+    o.slots = collective::spec_of(collective).has_slots() ? kOutSlots : 0;
     o.deadline = 60 * kSecond;
     o.feed = std::make_shared<peer::StreamedInput>(kOutputElements * sizeof(float));
     const auto other = cluster[1].start({leaf_of(in, out, "params/w")}, o);

@@ -48,6 +48,7 @@ JCCL_SAME(JCCL_ALL_GATHER, Collective::kAllGather);
 JCCL_SAME(JCCL_REDUCE_SCATTER, Collective::kReduceScatter);
 JCCL_SAME(JCCL_BROADCAST, Collective::kBroadcast);
 JCCL_SAME(JCCL_BARRIER, Collective::kBarrier);
+JCCL_SAME(JCCL_ALL_TO_ALL, Collective::kAllToAll);
 #undef JCCL_SAME
 
 constexpr std::uint32_t kDimensionsMax = 64;
@@ -304,6 +305,13 @@ int32_t jccl_reduce_scatter(jccl_comm* comm, const jccl_array* arrays, size_t co
                             const jccl_round_options* options, jccl_result* result) {
   return capi::guarded("jccl_reduce_scatter", [&] {
     return capi::run(comm, Collective::kReduceScatter, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_all_to_all(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                        const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_all_to_all", [&] {
+    return capi::run(comm, Collective::kAllToAll, arrays, count, options, result);
   });
 }
 

@@ -84,10 +84,9 @@ std::string unauditable(const Plan& plan, const Hint& hint) {
     return "under plan exchange every member adds up all of the result itself, and the results are "
            "compared";
   }
-  if (plan.kind == PlanKind::kGather || plan.kind == PlanKind::kScatter) {
-    return cat("a ", plan.kind == PlanKind::kGather ? "gather adds nothing up"
-                                                    : "reduce_scatter hands no result round");
-  }
+  if (plan.kind == PlanKind::kGather) return "a gather adds nothing up";
+  if (plan.kind == PlanKind::kAllToAll) return "an all_to_all adds nothing up";
+  if (plan.kind == PlanKind::kScatter) return "a reduce_scatter hands no result round";
   if (plan.kind != PlanKind::kDirect) {
     return cat("under plan ", name_of(plan.kind),
                " partial sums travel, which nobody can tell "

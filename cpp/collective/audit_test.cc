@@ -60,8 +60,8 @@ TEST(CellsTest, what_cannot_be_audited_says_why) {
   hint.audit = Auditable::kSparse;
   EXPECT_NE(unauditable(plan, hint).find("sparse"), std::string::npos);
   hint.audit = Auditable::kYes;
-  for (const PlanKind kind :
-       {PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter, PlanKind::kExchange}) {
+  for (const PlanKind kind : {PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter,
+                              PlanKind::kExchange, PlanKind::kAllToAll}) {
     plan.kind = kind;
     EXPECT_NE(unauditable(plan, hint), "") << name_of(kind);
   }

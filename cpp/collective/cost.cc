@@ -51,6 +51,9 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
               2 * others};
     case PlanKind::kGather:
       return {others * work.encoded, others * work.encoded, n * coded * work.data, 2 * others};
+    case PlanKind::kAllToAll:  // of a block for each
+      return {others * work.encoded, others * work.encoded, (n + n * coded) * work.data,
+              2 * others};
     case PlanKind::kScatter:
       return {others / n * work.encoded, others / n * work.encoded, (1 + 2 * coded) * work.data,
               2 * others};

@@ -235,6 +235,7 @@ TEST(CostTest, what_takes_longer_is_predicted_to_take_longer) {
   EXPECT_NEAR(seconds(PlanKind::kDirect, 1e8), 1.5 + 0.08, 0.01);
   EXPECT_NEAR(seconds(PlanKind::kRing, 1e8), 1.5 + 0.24, 0.01);
   EXPECT_NEAR(seconds(PlanKind::kScatter, 1e8), 0.75 + 0.04, 0.01);
+  EXPECT_NEAR(seconds(PlanKind::kAllToAll, 1e8), 3 + 0.04, 0.01) << "of blocks of so many bytes";
   EXPECT_EQ(predict(plan_over(PlanKind::kDirect, 1), {0}, Network(1), bytes_of(1e9)), 0);
 }
 

@@ -69,7 +69,7 @@ class Executor {
     bool sent = false;
     bool passed_on = false;
     std::size_t added = 0;
-    Bytes accumulator;
+    Bytes accumulator;                    // of an all_to_all: the blocks one after another
     std::map<std::uint32_t, Bytes> mail;  // contributions or partial sums, by sender
   };
 
@@ -104,11 +104,16 @@ class Executor {
     State& state = states_[me][chunk.index];
     const std::uint32_t from = r.add_order[state.added];
     if (from != me && state.mail.count(from) == 0) return false;
-    state.accumulator.resize(chunk.accumulator_bytes);
+    if (x_.plan.kind != PlanKind::kAllToAll) state.accumulator.resize(chunk.accumulator_bytes);
     const Bytes data = from == me ? own(me, chunk) : state.mail.at(from);
     const bool is_sum = from != me && r.partial;
     if (is_sum && data.size() != chunk.accumulator_bytes) return false;
     if (!is_sum && data.size() != contribution_bytes(chunk)) return false;
+    if (x_.plan.kind == PlanKind::kAllToAll) {
+      state.accumulator.insert(state.accumulator.end(), data.begin(), data.end());
+      ++state.added;
+      return true;
+    }
     std::size_t data_at = 0;
     std::size_t acc_at = 0;
     for (const Segment& s : chunk.segments) {
@@ -131,6 +136,7 @@ class Executor {
   }
 
   Bytes finished(const Chunk& chunk, State& state) const {
+    if (x_.plan.kind == PlanKind::kAllToAll) return state.accumulator;
     Bytes out(chunk.encoded_bytes);
     std::size_t acc_at = 0;
     std::size_t out_at = 0;
@@ -179,10 +185,10 @@ class Executor {
   }
 
   bool is_complete() const {
-    const bool scatter = x_.plan.kind == PlanKind::kScatter;
+    const bool common = has_common_result(x_.plan.kind);
     for (const auto& [peer, results] : out_.results) {
       for (std::size_t c = 0; c < results.size(); ++c) {
-        const bool wanted = !scatter || x_.plan.order[out_.chunks[c].owner] == peer;
+        const bool wanted = common || x_.plan.order[out_.chunks[c].owner] == peer;
         if (results[c].has_value() != wanted) return false;
       }
     }

@@ -18,7 +18,8 @@ enum class HintKind : std::uint8_t {
   kGather = 3,   // every contributor owns its own data (all_gather)
   kScatter = 4,  // direct without handing the result round (reduce_scatter)
   kExchange = 5,
-  kNoRing = 6,  // as kAuto, but whoever forms a result must have all contributions to it
+  kNoRing = 6,    // as kAuto, but whoever forms a result must have all contributions to it
+  kAllToAll = 7,  // its sizes are those of what goes to one peer
 };
 
 // Leaves the choice to the master.
@@ -27,11 +28,13 @@ constexpr bool is_open(HintKind kind) {
 }
 
 // Asks for a plan of that kind and no other.
-constexpr HintKind hint_of(PlanKind kind) { return static_cast<HintKind>(kind); }
+constexpr HintKind hint_of(PlanKind kind) {
+  return kind == PlanKind::kAllToAll ? HintKind::kAllToAll : static_cast<HintKind>(kind);
+}
 // The kind that is asked for; nullopt: any that the hint leaves open.
 constexpr std::optional<PlanKind> plan_of(HintKind kind) {
   if (is_open(kind)) return std::nullopt;
-  return static_cast<PlanKind>(kind);
+  return kind == HintKind::kAllToAll ? PlanKind::kAllToAll : static_cast<PlanKind>(kind);
 }
 
 // Whether the sums of a call can be audited cell by cell (audit.h).

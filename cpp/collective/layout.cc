@@ -1,4 +1,4 @@
-// All three cuts feed ranges of leaves, in order, to one Packer that fills chunks. Work is
+// All cuts feed ranges of leaves, in order, to one Packer that fills chunks. Work is
 // proportional to leaves + chunks, not to elements.
 #include "collective/layout.h"
 
@@ -152,6 +152,18 @@ std::vector<Chunk> make_scatter_layout(const std::vector<LeafSpec>& leaves,
           JCCL_PLANTED("scatter-leaves-gaps") ? first + static_cast<std::uint64_t>(count / owners)
                                               : count * (owner + 1) / owners);
       packer.add(owner, leaf, first, end - first);
+    }
+  }
+  return packer.take();
+}
+
+std::vector<Chunk> make_all_to_all_layout(const std::vector<LeafSpec>& blocks,
+                                          const LayoutOptions& options) {
+  Packer packer(blocks, options);
+  for (std::uint32_t owner = 0; owner < options.shares.size(); ++owner) {
+    for (std::uint32_t leaf = 0; leaf < blocks.size(); ++leaf) {
+      const std::uint64_t count = blocks[leaf].count;
+      packer.add(owner, leaf, JCCL_PLANTED("first-block-for-all") ? 0 : owner * count, count);
     }
   }
   return packer.take();

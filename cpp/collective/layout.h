@@ -59,4 +59,9 @@ std::vector<Chunk> make_gather_layout(const std::vector<LeafSpec>& leaves,
 std::vector<Chunk> make_scatter_layout(const std::vector<LeafSpec>& leaves,
                                        const LayoutOptions& options);
 
+// all_to_all: owner k gets block k of each leaf of the inputs. `blocks` says what one of them is;
+// the grid starts anew in each. Shares are only counted.
+std::vector<Chunk> make_all_to_all_layout(const std::vector<LeafSpec>& blocks,
+                                          const LayoutOptions& options);
+
 }  // namespace jccl::collective

@@ -207,5 +207,21 @@ TEST(LayoutTest, a_scatter_gives_each_owner_its_equal_part_of_each_leaf) {
             (std::vector<std::vector<std::uint64_t>>{{1000, 2}, {2000, 5}, {3000, 7}, {4000, 10}}));
 }
 
+// The grid begins anew in each block, so that its bytes do not depend on its slot.
+TEST(LayoutTest, an_all_to_all_gives_each_owner_its_block_of_each_leaf) {
+  const std::vector<LeafSpec> blocks = {{Dtype::kF32, 1000}, {Dtype::kF32, 3}};
+  const auto chunks = make_all_to_all_layout(blocks, {CodecId::kInt8, 2048, {1, 1, 1}});
+  std::vector<std::vector<std::uint64_t>> next = {{0, 0}, {1000, 3}, {2000, 6}};
+  for (const Chunk& chunk : chunks) {
+    for (const Segment& s : chunk.segments) {
+      EXPECT_EQ(s.first, next[chunk.owner][s.leaf]);
+      next[chunk.owner][s.leaf] += s.count;
+      const std::uint64_t block = blocks[s.leaf].count;
+      EXPECT_TRUE((s.first % block) % 256 == 0) << "cut inside a block of the codec";
+    }
+  }
+  EXPECT_EQ(next, (std::vector<std::vector<std::uint64_t>>{{1000, 3}, {2000, 6}, {3000, 9}}));
+}
+
 }  // namespace
 }  // namespace jccl::collective

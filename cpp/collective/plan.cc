@@ -15,7 +15,8 @@ namespace {
 
 using base::Code;
 
-constexpr std::string_view kPlanNames[] = {"?", "direct", "ring", "gather", "scatter", "exchange"};
+constexpr std::string_view kPlanNames[] = {"?",       "direct",   "ring",      "gather",
+                                           "scatter", "exchange", "all_to_all"};
 
 base::Status invalid(const std::string& text) { return {Code::kInvalid, "plan: " + text}; }
 
@@ -107,7 +108,7 @@ std::string_view name_of(PlanKind kind) {
 }
 
 base::Status check(const Plan& plan) {
-  if (plan.kind < PlanKind::kDirect || plan.kind > PlanKind::kExchange) {
+  if (plan.kind < PlanKind::kDirect || plan.kind > PlanKind::kAllToAll) {
     return invalid(base::cat("unknown kind ", static_cast<int>(plan.kind)));
   }
   if (plan.order.empty()) return invalid("nobody contributes");
@@ -179,6 +180,7 @@ std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& le
   if (options.shares.empty()) options.shares.assign(plan.order.size(), 1);
   if (plan.kind == PlanKind::kGather) return make_gather_layout(leaves, options);
   if (plan.kind == PlanKind::kScatter) return make_scatter_layout(leaves, options);
+  if (plan.kind == PlanKind::kAllToAll) return make_all_to_all_layout(leaves, options);
   return make_layout(leaves, options);
 }
 

@@ -21,6 +21,7 @@ enum class PlanKind : std::uint8_t {
   kGather = 3,    // all_gather: every contributor owns its own data
   kScatter = 4,   // reduce_scatter: direct without sending the result
   kExchange = 5,  // everyone sends everyone all it has and adds for itself; same bits as direct
+  kAllToAll = 6,  // all_to_all: everyone sends each owner its block, and nothing is added
 };
 
 std::string_view name_of(PlanKind kind);
@@ -41,13 +42,21 @@ constexpr bool has_shares(PlanKind kind) {
 
 // Kinds after which all peers have the same result. In the others each contributor has its own, and
 // a receiver none.
-constexpr bool has_common_result(PlanKind kind) { return kind != PlanKind::kScatter; }
+constexpr bool has_common_result(PlanKind kind) {
+  return kind != PlanKind::kScatter && kind != PlanKind::kAllToAll;
+}
+
+// Kinds whose contributions are results as they are: each has its slot in the outputs.
+constexpr bool fills_slots(PlanKind kind) {
+  return kind == PlanKind::kGather || kind == PlanKind::kAllToAll;
+}
 
 base::Status check(const Plan& plan);  // kInvalid if it breaks a rule above or a limit
 base::Bytes encode(const Plan& plan);
 base::Result<Plan> decode(base::ByteView bytes);
 
-// The cut that belongs to the plan's kind. `grid_least`: see LayoutOptions.
+// The cut that belongs to the plan's kind. `leaves`: of an all_to_all what goes to one peer.
+// `grid_least`: see LayoutOptions.
 std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
                                const codec::Codec& codec, std::size_t chunk_bytes,
                                std::uint64_t grid_least = 1);
@@ -71,9 +80,9 @@ constexpr codec::Codec result_codec(const codec::Codec& codec, std::size_t contr
       entries < codec::kTopKBlock ? entries : std::uint64_t{codec::kTopKBlock}));
 }
 
-// Of this plan; in a gather the result is the contribution.
+// Of this plan.
 constexpr codec::Codec result_codec(const Plan& plan, const codec::Codec& codec) {
-  return plan.kind == PlanKind::kGather ? codec : result_codec(codec, plan.order.size());
+  return fills_slots(plan.kind) ? codec : result_codec(codec, plan.order.size());
 }
 
 // Whose chance the result of a chunk takes under a stochastic codec: everyone's, for it must not
@@ -91,7 +100,7 @@ struct Route {
   std::vector<std::uint32_t> add_order;  // whose data this peer adds, itself included; empty: none
   bool partial = false;  // what is awaited and sent on are partial sums, not contributions
   std::vector<std::uint32_t> send_to;  // get this peer's contribution, or one its partial sum
-  bool owner = false;             // finishes and encodes the result; in an exchange everyone does
+  bool owner = false;             // finishes the result, or keeps it; in an exchange everyone does
   std::int32_t result_from = -1;  // sends the result; -1: this is the owner, or no result wanted
   std::vector<std::uint32_t> result_to;  // get the result from this peer, besides receivers
   bool operator==(const Route&) const = default;

@@ -27,7 +27,7 @@ TEST(PlanTest, a_plan_comes_back_from_its_bytes) {
   for (const Plan& plan :
        {Plan{PlanKind::kDirect, {1, 4, 9}, {1, 0, 7}}, Plan{PlanKind::kRing, {9, 1, 4}, {}},
         Plan{PlanKind::kGather, {3}, {}}, Plan{PlanKind::kScatter, {3, 4}, {}},
-        Plan{PlanKind::kExchange, {3, 4}, {}}}) {
+        Plan{PlanKind::kExchange, {3, 4}, {}}, Plan{PlanKind::kAllToAll, {3, 4}, {}}}) {
     const auto back = decode(encode(plan));
     ASSERT_TRUE(back.ok()) << back.status().text;
     EXPECT_EQ(back.value(), plan);
@@ -45,7 +45,7 @@ TEST(PlanTest, the_largest_plan_fits_its_limit) {
 TEST(PlanTest, a_plan_that_breaks_a_rule_is_refused) {
   const Plan bad[] = {
       {static_cast<PlanKind>(0), {1}, {}},
-      {static_cast<PlanKind>(6), {1}, {}},
+      {static_cast<PlanKind>(7), {1}, {}},
       {PlanKind::kDirect, {}, {}},
       {PlanKind::kDirect, {0, 1}, {}},
       {PlanKind::kDirect, {2, 1}, {}},
@@ -55,6 +55,8 @@ TEST(PlanTest, a_plan_that_breaks_a_rule_is_refused) {
       {PlanKind::kGather, {1, 2}, {1, 1}},
       {PlanKind::kScatter, {1, 2}, {1, 1}},
       {PlanKind::kExchange, {1, 2}, {1}},
+      {PlanKind::kAllToAll, {1, 2}, {1, 1}},
+      {PlanKind::kAllToAll, {2, 1}, {}},
       {PlanKind::kExchange, {2, 1}, {}},
       plan_of(PlanKind::kRing, base::kPeersMax + 1),
   };
@@ -149,7 +151,7 @@ TEST(RouteTest, in_a_ring_the_sum_starts_after_the_owner_and_the_result_follows_
 
 TEST(RouteTest, alone_a_peer_adds_itself_and_talks_to_nobody) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
-                              PlanKind::kScatter, PlanKind::kExchange}) {
+                              PlanKind::kScatter, PlanKind::kExchange, PlanKind::kAllToAll}) {
     EXPECT_EQ(route(plan_of(kind, 1), owned_by(0), 0), (Route{{0}, false, {}, true, -1, {}}));
   }
 }
@@ -164,6 +166,19 @@ TEST(RouteTest, a_gather_sends_only_results_and_a_scatter_none) {
   EXPECT_EQ(receiver_route(scatter, owned_by(0)), Route{});
 }
 
+// Each owns the chunks of the blocks for its slot, and sends the others theirs.
+TEST(RouteTest, in_an_all_to_all_the_owner_takes_a_block_of_each_and_hands_nothing_on) {
+  const Plan plan = plan_of(PlanKind::kAllToAll, 3);
+  EXPECT_EQ(route(plan, owned_by(1), 1), (Route{{0, 1, 2}, false, {}, true, -1, {}}));
+  EXPECT_EQ(route(plan, owned_by(1), 2), (Route{{}, false, {1}, false, -1, {}}));
+  EXPECT_EQ(receiver_route(plan, owned_by(1)), Route{});
+  EXPECT_TRUE(result_targets(plan, owned_by(1), 1, {20}).empty());
+  for (const codec::CodecId codec : {codec::CodecId::kTopK, codec::CodecId::kStat2}) {
+    EXPECT_EQ(contribution_codec(plan, codec), codec::Codec(codec));
+    EXPECT_EQ(result_codec(plan, codec), codec::Codec(codec)) << "nothing was added";
+  }
+}
+
 TEST(RouteTest, the_owner_alone_serves_receivers) {
   const Plan ring = plan_of(PlanKind::kRing, 3);
   using Ids = std::vector<base::PeerId>;
@@ -176,7 +191,7 @@ TEST(RouteTest, the_owner_alone_serves_receivers) {
 // Every send has exactly one peer that awaits it, and the other way round.
 TEST(RouteTest, what_is_sent_is_what_is_awaited_in_every_world) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
-                              PlanKind::kScatter, PlanKind::kExchange}) {
+                              PlanKind::kScatter, PlanKind::kExchange, PlanKind::kAllToAll}) {
     for (std::uint32_t size = 1; size <= 16; ++size) {
       const Plan plan = plan_of(kind, size);
       for (std::uint32_t owner = 0; owner < size; ++owner) {

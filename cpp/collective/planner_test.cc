@@ -129,11 +129,17 @@ TEST(PlannerTest, a_ring_that_is_asked_for_is_ordered_by_its_links) {
 
 TEST(PlannerTest, a_kind_can_be_asked_for) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
-                              PlanKind::kScatter, PlanKind::kExchange}) {
+                              PlanKind::kScatter, PlanKind::kExchange, PlanKind::kAllToAll}) {
     const auto plan = choose({2, 1}, {.kind = kind});
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan.value().kind, kind);
   }
+}
+
+TEST(PlannerTest, an_all_to_all_needs_every_link_and_says_which_is_missing) {
+  const auto plan = choose(members(3), {.kind = PlanKind::kAllToAll, .avoid = {{3, 2}}});
+  EXPECT_EQ(plan.status().code, base::Code::kLinkLost);
+  EXPECT_EQ(plan.status().text, "no all_to_all plan does without the link between peers 2 and 3");
 }
 
 TEST(PlannerTest, a_missing_link_leaves_the_owning_to_those_everybody_can_reach) {

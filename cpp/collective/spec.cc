@@ -7,8 +7,8 @@
 namespace jccl::collective {
 namespace {
 
-constexpr PlanKind kPlanKinds[] = {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
-                                   PlanKind::kScatter, PlanKind::kExchange};
+constexpr PlanKind kPlanKinds[] = {PlanKind::kDirect,  PlanKind::kRing,     PlanKind::kGather,
+                                   PlanKind::kScatter, PlanKind::kExchange, PlanKind::kAllToAll};
 
 constexpr bool is_sound(const CollectiveSpec& spec) {
   const bool by_slots = spec.contributors == CollectiveSpec::Contributors::kSlots;

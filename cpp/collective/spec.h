@@ -22,12 +22,13 @@ enum class Collective : std::uint8_t {
   kReduceScatter = 3,
   kBroadcast = 4,
   kBarrier = 5,
+  kAllToAll = 6,
 };
 
 struct CollectiveSpec {
   // Which arrays have a leading axis of slots: blocks of one form, one for each contributor, by
   // position among their ids.
-  enum class Slots : std::uint8_t { kNone, kOut };
+  enum class Slots : std::uint8_t { kNone, kOut, kInAndOut };
   enum class Contributors : std::uint8_t { kAny, kOne, kSlots };  // at most
   // Of a contribution: the caller's, or 1, or 1 for the root and 0 for all others.
   enum class Weight : std::uint8_t { kGiven, kOne, kRoot };
@@ -111,6 +112,15 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = Op::kMean,
      .weight = CollectiveSpec::Weight::kGiven,
      .digest = CollectiveSpec::Digest::kCommon,
+     .aggregators = false},
+    {.collective = Collective::kAllToAll,
+     .name = "all_to_all",
+     .slots = CollectiveSpec::Slots::kInAndOut,
+     .contributors = CollectiveSpec::Contributors::kSlots,
+     .plans = plan_bits({PlanKind::kAllToAll}),
+     .op = Op::kSum,
+     .weight = CollectiveSpec::Weight::kOne,
+     .digest = CollectiveSpec::Digest::kNone,
      .aggregators = false},
 };
 

@@ -30,6 +30,7 @@ TEST(SpecTest, one_plan_is_asked_for_whatever_the_caller_names_and_several_as_he
     EXPECT_EQ(hint_for(gather, plan, false), HintKind::kGather);
     EXPECT_EQ(hint_for(spec_of(Collective::kReduceScatter), plan, false), HintKind::kScatter);
   }
+  EXPECT_EQ(hint_for(spec_of(Collective::kAllToAll), "ring", false), HintKind::kAllToAll);
   EXPECT_EQ(hint_for(reduce, "direct", true), HintKind::kDirect);
   EXPECT_EQ(hint_for(reduce, "ring", false), HintKind::kRing);
   EXPECT_EQ(hint_for(reduce, "exchange", false), HintKind::kExchange);
@@ -41,7 +42,7 @@ TEST(SpecTest, one_plan_is_asked_for_whatever_the_caller_names_and_several_as_he
 // What a plan does decides what DONE says; the row repeats it for whoever reads the table.
 TEST(SpecTest, a_row_has_a_common_digest_where_its_plans_have_a_common_result) {
   for (const CollectiveSpec& spec : kCollectives) {
-    for (std::uint8_t kind = 1; kind <= 5; ++kind) {
+    for (std::uint8_t kind = 1; kind <= 6; ++kind) {
       if (!spec.carried_by(static_cast<PlanKind>(kind))) continue;
       EXPECT_EQ(spec.digest == CollectiveSpec::Digest::kCommon,
                 has_common_result(static_cast<PlanKind>(kind)))

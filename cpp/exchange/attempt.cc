@@ -181,7 +181,8 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
   if (buffer) {
     views.push_back(buffer->span());
   } else {
-    for (const base::MutableView& view : output_views(chunk)) views.emplace_back(view);
+    const std::uint32_t slot = slot_for(chunk, from);
+    for (const base::MutableView& view : output_views(chunk, slot)) views.emplace_back(view);
   }
   const bool is_result = header.kind == FrameKind::kResult;
   // A result's hash is a part of the attempt's digest as well.
@@ -241,6 +242,7 @@ void Attempt::take_result(ChunkState& chunk, const BufferRef& buffer, const base
 void Attempt::advance(ChunkState& chunk) {
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   if (chunk.added == order.size() || failed_) return;
+  if (keeps_apart()) return keep_apart(chunk);
   if (is_robust()) return aggregate_if_all_here(chunk);
   const bool fuses = order.size() > 1 && sums_f32(chunk);
   if (fuses && chunk.added == 0 && !add_first_two(chunk)) return;
@@ -358,15 +360,10 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
 void Attempt::commit() {
   JCCL_CHECK(done_ && !committed_);
   committed_ = true;
-  const Terms& terms = call_->terms();
-  if (terms.collective == Collective::kAllGather) {
-    for (const Leaf& leaf : call_->leaves) {
-      const std::size_t used = plan_.order.size() * leaf.count * codec::size_of(leaf.dtype);
-      const std::size_t all = terms.slots * leaf.count * codec::size_of(leaf.dtype);
-      if (leaf.out && all > used) {
-        std::memset(static_cast<std::uint8_t*>(leaf.out) + used, 0, all - used);
-      }
-    }
+  clear_empty_slots();
+  if (keeps_apart() && contributes()) {
+    call_->scatter_first = static_cast<std::uint64_t>(position_);
+    call_->scatter_count = plan_.order.size();
   }
   bool first = true;
   for (ChunkState& chunk : chunks_) {
@@ -383,6 +380,7 @@ void Attempt::commit() {
         JCCL_PLANTED("commit-leaves-the-last-chunk") && chunk.chunk.index + 1 == chunks_.size();
     if (!chunk.written && !forgotten) decode_result(chunk);
     chunk.written = true;
+    if (keeps_apart()) chunk.early.clear();
   }
 }
 

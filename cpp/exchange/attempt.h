@@ -105,11 +105,12 @@ class Attempt {
   struct ChunkState {
     collective::Chunk chunk;
     collective::Route route;
-    std::uint32_t slot = 0;                    // all_gather: whose copy of the leaves
-    std::uint32_t added = 0;                   // of route.add_order
-    BufferRef accumulator;                     // null: there is none, or it is the output
-    std::map<std::uint32_t, BufferRef> early;  // contributions by position, not yet added
-    BufferRef encoded;                         // own contribution, while it has uses left
+    std::uint32_t slot = 0;   // in a gather: whose copy of the leaves
+    std::uint32_t added = 0;  // of route.add_order
+    BufferRef accumulator;    // null: there is none, or it is the output
+    // Contributions by position, not yet added; of an all_to_all also what is written, as null.
+    std::map<std::uint32_t, BufferRef> early;
+    BufferRef encoded;  // own contribution, while it has uses left
     std::uint32_t encoded_uses = 0;
     BufferRef result;  // encoded; null: not known, or it lies in the output
     base::Digest digest;
@@ -159,6 +160,12 @@ class Attempt {
     bool own = false;
     double weight = 1;
   };
+  bool keeps_apart() const { return plan_.kind == collective::PlanKind::kAllToAll; }
+  std::uint32_t slot_for(const ChunkState& chunk, base::PeerId from) const;
+  void keep_apart(ChunkState& chunk);
+  void write_part(const ChunkState& chunk, std::uint32_t position, const BufferRef& data) const;
+  void write_parts(const ChunkState& chunk) const;
+  void clear_empty_slots() const;
   bool is_robust() const { return collective::is_robust(call_->terms().aggregator); }
   void aggregate_if_all_here(ChunkState& chunk);
   void aggregate(ChunkState& chunk);
@@ -195,8 +202,15 @@ class Attempt {
   const std::uint8_t* own_values(const collective::Segment& segment) const;
   void decode_result(const ChunkState& chunk);
   std::vector<base::ByteView> input_views(const ChunkState& chunk) const;
-  std::vector<base::MutableView> output_views(const ChunkState& chunk) const;
-  std::uint8_t* output_of(const ChunkState& chunk, const collective::Segment& segment) const;
+  std::vector<base::MutableView> output_views(const ChunkState& chunk, std::uint32_t slot) const;
+  std::vector<base::MutableView> output_views(const ChunkState& chunk) const {
+    return output_views(chunk, chunk.slot);
+  }
+  std::uint8_t* output_of(const ChunkState& chunk, const collective::Segment& segment,
+                          std::uint32_t slot) const;
+  std::uint8_t* output_of(const ChunkState& chunk, const collective::Segment& segment) const {
+    return output_of(chunk, segment, chunk.slot);
+  }
   void report_if_complete();
   void fail(base::Code cause, base::PeerId peer, std::string text);
 
@@ -228,7 +242,7 @@ class Attempt {
   std::map<base::PeerId, std::uint64_t> repeats_;  // frames that were here already
   std::set<base::PeerId> violators_;
   std::size_t unfinished_ = 0;
-  std::size_t unguarded_ = 0;  // contributions that no own result waits for: reduce_scatter
+  std::size_t unguarded_ = 0;  // contributions that no own result waits for: to others' parts
   std::uint64_t all_bytes_ = 0, moved_bytes_ = 0;  // both ways; frames sent again count again
   bool done_ = false;
   bool failed_ = false;

@@ -63,7 +63,7 @@ class Bench {
     PlanKind kind = PlanKind::kDirect;
     std::size_t peers = 3;
     std::size_t receivers = 0;
-    std::size_t count = 5000;
+    std::size_t count = 5000;  // of an all_to_all: of each block
     bool out_private = false;
     codec::CodecId codec = codec::CodecId::kNone;
     std::uint64_t seed = 1;
@@ -76,6 +76,7 @@ class Bench {
     std::vector<std::uint32_t> shares = {};  // see Plan
     bool sealed = false;                     // the links
     collective::Aggregator aggregator = {};
+    std::size_t slots = 0;  // 0: one for each peer
   };
 
   explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
@@ -113,33 +114,39 @@ class Bench {
       call->options.codec = setting.codec;
       call->options.aggregator = setting.aggregator;
       call->options.out_private = setting.out_private;
-      call->options.slots = static_cast<std::uint32_t>(setting.peers);
-      std::size_t each = 1;  // results for each input
+      const std::size_t slots = setting.slots > 0 ? setting.slots : setting.peers;
+      call->options.slots = static_cast<std::uint32_t>(slots);
+      std::size_t blocks = 1, each = 1;  // of an input; results for each input
       if (setting.kind == PlanKind::kScatter) {
         call->options.collective = Collective::kReduceScatter;
       } else if (setting.kind == PlanKind::kGather) {
         call->options.collective = Collective::kAllGather;
-        each = setting.peers;
+        each = slots;
+      } else if (setting.kind == PlanKind::kAllToAll) {
+        call->options.collective = Collective::kAllToAll;
+        blocks = slots;
       }
       if (p < setting.weights.size()) {
         call->options.weight = bench->weight(p);
         in = stress::input_of<float>(setting.weights[p], setting.count + setting.second);
       } else {
-        in.assign(setting.count + setting.second, static_cast<float>(1 << std::min(p, 20UL)));
+        in.assign((setting.count + setting.second) * blocks,
+                  static_cast<float>(1 << std::min(p, 20UL)));
       }
       out.assign(in.size() * each, -1.0F);
       std::size_t at = 0;
-      for (const std::size_t count : {setting.count, std::size_t{0}, setting.second}) {
-        if (count == 0 && setting.second == 0) continue;  // one leaf
+      for (const std::size_t block : {setting.count, std::size_t{0}, setting.second}) {
+        if (block == 0 && setting.second == 0) continue;  // one leaf
+        const std::size_t count = block * blocks;
         call->leaves.push_back({codec::Dtype::kF32,
                                 count,
                                 in.data() + at,
                                 out.data() + at * each,
                                 base::cat("params/w", call->leaves.empty() ? "" : "2"),
                                 {}});
-        call->specs.push_back({codec::Dtype::kF32, count});
         at += count;
       }
+      call->specs = specs_of(call->leaves, call->options);
       if (setting.encoded) encode_input(call->leaves.front());
       if (setting.feeds) hide_inputs();
       start();

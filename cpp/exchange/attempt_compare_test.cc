@@ -21,7 +21,9 @@ const Way kWays[] = {{PlanKind::kDirect},
                      {PlanKind::kRing},
                      {PlanKind::kRing, CodecId::kInt8, true},
                      {PlanKind::kGather},
-                     {PlanKind::kScatter}};
+                     {PlanKind::kScatter},
+                     {PlanKind::kAllToAll},
+                     {PlanKind::kAllToAll, CodecId::kInt8}};
 
 // Peer 1 of three compares.
 struct Comparing : Bench {

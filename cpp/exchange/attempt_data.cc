@@ -248,6 +248,7 @@ void Attempt::finish(ChunkState& chunk) {
 void Attempt::note_result(ChunkState& chunk) { chunk.digest = digest_of(result_views(chunk)); }
 
 void Attempt::decode_result(const ChunkState& chunk) {
+  if (keeps_apart()) return write_parts(chunk);
   const bool short_last =
       JCCL_PLANTED("last-chunk-cut-short") && chunk.chunk.index + 1 == chunks_.size();
   std::size_t at = 0;
@@ -317,20 +318,24 @@ std::vector<base::ByteView> Attempt::input_views(const ChunkState& chunk) const 
   return views;
 }
 
-std::vector<base::MutableView> Attempt::output_views(const ChunkState& chunk) const {
+std::vector<base::MutableView> Attempt::output_views(const ChunkState& chunk,
+                                                     std::uint32_t slot) const {
   std::vector<base::MutableView> views;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const std::size_t size = codec::size_of(call_->leaves[segment.leaf].dtype);
-    views.emplace_back(output_of(chunk, segment), segment.count * size);
+    views.emplace_back(output_of(chunk, segment, slot), segment.count * size);
   }
   return views;
 }
 
-std::uint8_t* Attempt::output_of(const ChunkState& chunk,
-                                 const collective::Segment& segment) const {
+// Segments of an all_to_all lie in the owner's block of the inputs.
+std::uint8_t* Attempt::output_of(const ChunkState& chunk, const collective::Segment& segment,
+                                 std::uint32_t slot) const {
   const Leaf& leaf = call_->leaves[segment.leaf];
   if (leaf.out == nullptr) return nullptr;
-  const std::uint64_t first = chunk.slot * leaf.count + segment.first;
+  const std::uint64_t block = call_->specs[segment.leaf].count;
+  const std::uint64_t begin = keeps_apart() ? chunk.chunk.owner * block : 0;
+  const std::uint64_t first = slot * block + (segment.first - begin);
   return static_cast<std::uint8_t*>(leaf.out) + first * codec::size_of(leaf.dtype);
 }
 

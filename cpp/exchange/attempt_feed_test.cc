@@ -39,7 +39,9 @@ TEST(AttemptFeedTest, inputs_may_come_while_the_attempt_runs) {
                         {PlanKind::kRing, 3, 0, CodecId::kInt8, true},
                         {PlanKind::kGather, 3, 0},
                         {PlanKind::kScatter, 3, 0},
-                        {PlanKind::kScatter, 3, 0, CodecId::kInt8}};
+                        {PlanKind::kScatter, 3, 0, CodecId::kInt8},
+                        {PlanKind::kAllToAll, 3, 1},
+                        {PlanKind::kAllToAll, 3, 0, CodecId::kInt8}};
   for (const Form& form : forms) {
     for (const std::size_t second : {0U, 7000U}) {
       std::vector<std::vector<float>> expected;
@@ -74,7 +76,8 @@ Bench::Setting feeding(PlanKind kind, CodecId codec, bool encoded) {
 }
 
 TEST(AttemptFeedTest, a_feed_that_fails_leaves_this_contribution_out) {
-  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kScatter}) {
+  for (const PlanKind kind :
+       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kScatter, PlanKind::kAllToAll}) {
     Bench bench(feeding(kind, CodecId::kNone, false));
     bench.begin();
     for (auto& peer : bench.peers_) peer->bring(peer->index == 1 ? 60000 : SIZE_MAX / 2);

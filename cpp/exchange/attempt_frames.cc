@@ -118,11 +118,10 @@ Placement Attempt::place(base::PeerId from, const wire::FrameHeader& header) {
   }
   const std::uint64_t token = next_token_++;
   // Only the first of several copies may write where the result belongs.
-  const bool straight =
-      header.kind == FrameKind::kResult && in_output_ && copies(from, header) == 0;
-  if (straight) {
+  const bool as_it_is = header.kind == FrameKind::kResult || keeps_apart();
+  if (as_it_is && in_output_ && copies(from, header) == 0) {
     arriving_[token] = {from, header.kind, header.chunk, nullptr};
-    return Placement::into(output_views(chunk), token);
+    return Placement::into(output_views(chunk, slot_for(chunk, from)), token);
   }
   BufferRef buffer = memory_->take(size);
   Placement placement = Placement::into(buffer->span(), token);

@@ -185,7 +185,7 @@ TEST_F(AttemptFramesTest, NaN_of_a_peer_with_a_guard_is_told) {
 
 TEST_F(AttemptFramesTest, honest_peers_tell_of_nobody_in_any_plan) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kScatter,
-                              PlanKind::kGather, PlanKind::kExchange}) {
+                              PlanKind::kGather, PlanKind::kExchange, PlanKind::kAllToAll}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       Bench::Setting some = setting(kind);
       some.seed = seed;

@@ -9,8 +9,8 @@
 namespace jccl::exchange {
 namespace {
 
-constexpr PlanKind kKinds[] = {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
-                               PlanKind::kScatter, PlanKind::kExchange};
+constexpr PlanKind kKinds[] = {PlanKind::kDirect,  PlanKind::kRing,     PlanKind::kGather,
+                               PlanKind::kScatter, PlanKind::kExchange, PlanKind::kAllToAll};
 
 base::Bytes plan_of(PlanKind kind, std::vector<base::PeerId> order,
                     std::vector<std::uint32_t> shares = {}) {
@@ -36,6 +36,7 @@ TEST(AttemptPlanTest, a_plan_of_another_kind_than_the_call_is_refused) {
       {Collective::kBarrier, "", {PlanKind::kDirect, PlanKind::kRing, PlanKind::kExchange}},
       {Collective::kAllGather, "", {PlanKind::kGather}},
       {Collective::kReduceScatter, "", {PlanKind::kScatter}},
+      {Collective::kAllToAll, "", {PlanKind::kAllToAll}},
   };
   for (const auto& call : calls) {
     for (const PlanKind kind : kKinds) {
@@ -117,9 +118,11 @@ TEST(AttemptPlanTest, weights_whose_sum_is_nothing_end_the_attempt) {
 }
 
 TEST(AttemptPlanTest, more_contributors_than_slots_are_refused) {
-  Bench bench({PlanKind::kGather, 3});
-  bench.peers_[0]->call->options.slots = 2;
-  EXPECT_EQ(prepared(bench, bench.start_).code, Code::kLimit);
+  for (const PlanKind kind : {PlanKind::kGather, PlanKind::kAllToAll}) {
+    Bench bench({kind, 3});
+    bench.peers_[0]->call->options.slots = 2;
+    EXPECT_EQ(prepared(bench, bench.start_).code, Code::kLimit);
+  }
 }
 
 // Shares and counts at their bounds: nobody owns anything that isn't there.

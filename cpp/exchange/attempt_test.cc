@@ -197,6 +197,8 @@ TEST(AttemptTest,
       {PlanKind::kExchange, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0x80, 0xFF}, "Inf"},
       {PlanKind::kScatter, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0x80, 0xFF}, "Inf"},
       {PlanKind::kGather, CodecId::kNone, FrameKind::kResult, 8, {0, 0, 0xC0, 0x7F}, "NaN"},
+      {PlanKind::kAllToAll, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0xC0, 0x7F}, "NaN"},
+      {PlanKind::kAllToAll, CodecId::kInt8, FrameKind::kContribution, 9, {0x80}, "a code"},
       {PlanKind::kDirect, CodecId::kInt8, FrameKind::kContribution, 2, {0x80, 0x7F}, "finite"},
       {PlanKind::kDirect, CodecId::kInt8, FrameKind::kContribution, 9, {0x80}, "a code"},
       {PlanKind::kDirect, CodecId::kInt8, FrameKind::kResult, 9, {0x80}, "a code"},
@@ -243,30 +245,32 @@ TEST(AttemptTest,
   }
 }
 
-// A reduce_scatter needs nothing of what it gives to others: who has its own result may still find
+// Who has its own part of a result needs nothing of what it gives to others, and may still find
 // that they must not have it.
-TEST(AttemptTest, a_scatter_is_not_done_before_all_it_gives_was_looked_at) {
-  Bench bench({PlanKind::kScatter, 3, 0, 20000});
-  bench.peers_[1]->in.front() = std::nanf("");  // of peer 0's share
-  bench.begin();
-  std::deque<Bench::Frame> held;
-  while (!bench.frames_.empty()) {
-    const Bench::Frame f = bench.take_any();
-    if (f.from == 1 && f.to == 0) {
-      held.push_back(f);
-    } else {
-      bench.deliver(f);
+TEST(AttemptTest, where_results_are_parts_none_is_done_before_all_it_gives_was_looked_at) {
+  for (const PlanKind kind : {PlanKind::kScatter, PlanKind::kAllToAll}) {
+    Bench bench({kind, 3, 0, 20000});
+    bench.peers_[1]->in.front() = std::nanf("");  // of peer 0's share
+    bench.begin();
+    std::deque<Bench::Frame> held;
+    while (!bench.frames_.empty()) {
+      const Bench::Frame f = bench.take_any();
+      if (f.from == 1 && f.to == 0) {
+        held.push_back(f);
+      } else {
+        bench.deliver(f);
+      }
     }
+    EXPECT_EQ(bench.peers_[1]->done, 0) << "though it has its share";
+    bench.frames_ = held;
+    bench.deliver_all();
+    EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
+    EXPECT_EQ(bench.peers_[1]->done, 0);
+    Bench good({kind, 3, 0, 20000});
+    good.begin();
+    good.deliver_all();
+    for (auto& peer : good.peers_) EXPECT_EQ(peer->done, 1);
   }
-  EXPECT_EQ(bench.peers_[1]->done, 0) << "though it has its share";
-  bench.frames_ = held;
-  bench.deliver_all();
-  EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
-  EXPECT_EQ(bench.peers_[1]->done, 0);
-  Bench good({PlanKind::kScatter, 3, 0, 20000});
-  good.begin();
-  good.deliver_all();
-  for (auto& peer : good.peers_) EXPECT_EQ(peer->done, 1);
 }
 
 TEST(AttemptTest, it_says_for_whom_it_waits) {

@@ -55,6 +55,10 @@ struct Terms {
   bool out_private = false;
 };
 
+// What plans cut of the leaves: all of each, or the block of one slot where inputs have slots (of
+// which `count` is a multiple).
+std::vector<collective::LeafSpec> specs_of(const std::vector<Leaf>& leaves, const Terms& terms);
+
 // Inputs that come while the attempt runs: leaf after leaf, each from its first byte on.
 class Incoming {
  public:
@@ -83,7 +87,9 @@ class Call {
   base::Time started = 0, moved = 0;  // of the first START; the whole of a result is here
   std::string here;                   // what this peer alone knows of a failure; for its user
   bool delivered = false;             // outputs hold a committed result (also with kGuard)
-  std::uint64_t scatter_first = 0, scatter_count = 0;  // reduce_scatter, at commit
+  // At commit. reduce_scatter: which elements of the first leaf were written; all_to_all: the own
+  // slot, and how many are filled.
+  std::uint64_t scatter_first = 0, scatter_count = 0;
 };
 using CallRef = std::shared_ptr<Call>;
 

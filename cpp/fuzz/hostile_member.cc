@@ -47,7 +47,7 @@ WorldOptions options_from(Input& in) {
   user.with_state = (form & 1) != 0;
   user.private_out = (form & 2) != 0;
   constexpr peer::Collective kCollectives[] = {
-      peer::Collective::kAllReduce, peer::Collective::kAllReduce, peer::Collective::kAllGather,
+      peer::Collective::kAllReduce, peer::Collective::kAllToAll, peer::Collective::kAllGather,
       peer::Collective::kReduceScatter};
   user.collective = kCollectives[(form >> 2) % std::size(kCollectives)];
   constexpr const char* kPlans[] = {"", "direct", "ring", "exchange"};

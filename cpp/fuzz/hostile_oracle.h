@@ -13,7 +13,8 @@
 
 namespace jccl::fuzz {
 
-inline constexpr std::size_t kUserValues = 29;  // in two leaves, of 24 and 5
+inline constexpr std::size_t kUserValues =
+    29;  // in two leaves, of 24 and 5; or so many for each slot
 inline constexpr float kUntouched = -123456.0F;
 
 struct UserResult {
@@ -47,6 +48,7 @@ class Oracle {
     bool hostile = false;
   };
   void check_sum(const UserResult& result) const;
+  void check_blocks(const UserResult& result) const;
   bool exact(const UserResult& result) const;
 
   const bool holds_;

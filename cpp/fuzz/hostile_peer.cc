@@ -20,10 +20,12 @@ protocol::PeerOptions machine_options(const UserOptions& user) {
   return options;
 }
 
-std::vector<peer::Leaf> leaves_of(const float* in, float* out, std::size_t each) {
-  const std::size_t rest = kUserValues - kFirstLeaf;
-  return {{codec::Dtype::kF32, kFirstLeaf, in, out, "w", {}},
-          {codec::Dtype::kF32, rest, in + kFirstLeaf, out + kFirstLeaf * each, "b", {}}};
+// `blocks` of the values in the inputs, `each` of an input in the outputs.
+std::vector<peer::Leaf> leaves_of(const float* in, float* out, std::size_t each,
+                                  std::size_t blocks = 1) {
+  const std::size_t first = kFirstLeaf * blocks, rest = (kUserValues - kFirstLeaf) * blocks;
+  return {{codec::Dtype::kF32, first, in, out, "w", {}},
+          {codec::Dtype::kF32, rest, in + first, out + first * each, "b", {}}};
 }
 
 // The elements that a reduce_scatter gives to the k-th of n.
@@ -148,7 +150,9 @@ void WorldPeer::call(const wire::Tag& tag) {
   const bool state = tag == kModel;
   auto made = std::make_shared<UserCall>();
   base::Rng rng(options_.number * 7919 + ++calls_made_);
-  for (std::size_t i = 0; i < kUserValues; ++i) {
+  const bool transposes = !state && options_.collective == peer::Collective::kAllToAll;
+  const std::size_t blocks = transposes ? kSlots : 1;
+  for (std::size_t i = 0; i < kUserValues * blocks; ++i) {
     made->in.push_back(static_cast<float>(rng.below(1000)) - 500.0F);
   }
   auto record = std::make_shared<peer::CallRecord>();
@@ -161,9 +165,9 @@ void WorldPeer::call(const wire::Tag& tag) {
   record->options.out_private = options_.private_out;
   const bool gathers = record->options.collective == peer::Collective::kAllGather;
   const std::size_t each = gathers ? kSlots : 1;
-  made->out.assign(kUserValues * each, kUntouched);
-  record->leaves = leaves_of(made->in.data(), made->out.data(), each);
-  for (const peer::Leaf& leaf : record->leaves) record->specs.push_back({leaf.dtype, leaf.count});
+  made->out.assign(kUserValues * blocks * each, kUntouched);
+  record->leaves = leaves_of(made->in.data(), made->out.data(), each, blocks);
+  record->specs = exchange::specs_of(record->leaves, record->options);
   JCCL_CHECK(peer::check_call(record->leaves, record->options).ok());
   made->record = record;
   const peer::Descriptor words = peer::describe_call(*record, MemoryPlane::kChunkBytes);
@@ -209,6 +213,7 @@ void WorldPeer::completed(const protocol::CompleteCall& done) {
     UserResult result;
     result.collective = call->record->options.collective;
     result.attempt = committed_.at(done.tag);
+    result.self = call->self;
     result.done = &done;
     result.out = &call->out;
     result.private_out = options_.private_out;

@@ -51,8 +51,8 @@ void run_plan(ByteView bytes) {
   const auto chunks = collective::make_layout(plan.value(), leaves, codec, 4096);
   std::uint64_t elements = 0;
   for (const collective::Chunk& chunk : chunks) elements += chunk.elements;
-  const bool gather = plan.value().kind == collective::PlanKind::kGather;
-  JCCL_CHECK(elements == (counts[0] + counts[1]) * (gather ? plan.value().order.size() : 1));
+  const bool slots = collective::fills_slots(plan.value().kind);
+  JCCL_CHECK(elements == (counts[0] + counts[1]) * (slots ? plan.value().order.size() : 1));
   check_routes(plan.value(), chunks);
 }
 
@@ -63,7 +63,7 @@ std::vector<Bytes> plan_seeds() {
     body.insert(body.begin(), {which, 0, 16, 7, 1});
     out.push_back(std::move(body));
   };
-  for (int kind = 1; kind <= 5; ++kind) {
+  for (int kind = 1; kind <= 6; ++kind) {
     collective::Plan plan{static_cast<PlanKind>(kind), {1, 2, 5}, {}};
     add(1, collective::encode(plan));
     if (collective::has_shares(plan.kind)) {

@@ -43,6 +43,7 @@ TEST(PlannerTest, each_hint_gives_its_kind_of_plan) {
   EXPECT_EQ(kind_of(request(HintKind::kGather)), PlanKind::kGather);
   EXPECT_EQ(kind_of(request(HintKind::kScatter)), PlanKind::kScatter);
   EXPECT_EQ(kind_of(request(HintKind::kExchange)), PlanKind::kExchange);
+  EXPECT_EQ(kind_of(request(HintKind::kAllToAll)), PlanKind::kAllToAll);
 }
 
 TEST(PlannerTest, a_bad_link_is_gone_round) {

@@ -85,13 +85,30 @@ Status check_aggregator(const RoundOptions& options) {
   return ring ? collective::check_aggregator(aggregator, collective::PlanKind::kRing) : Status{};
 }
 
+// Where inputs have a leading axis of slots: whether the leaf has it.
+Status check_blocks(const Leaf& leaf, std::size_t index, const RoundOptions& options) {
+  const bool whole = leaf.count % options.slots == 0;
+  const bool axis = leaf.shape.empty() || leaf.shape.front() == options.slots;
+  if ((whole && axis) || JCCL_PLANTED("blocks-of-any-size")) return {};
+  return {Code::kInvalid, cat(leaf_text(leaf, index), ": ", name_of(options.collective),
+                              " with slots=", options.slots, " takes arrays whose first axis is ",
+                              options.slots, " long: one block for each slot")};
+}
+
 // `bytes`: of all inputs.
-Status check_slots(const RoundOptions& options, std::uint64_t bytes) {
+Status check_slots(const std::vector<Leaf>& leaves, const RoundOptions& options,
+                   std::uint64_t bytes) {
   const CollectiveSpec& spec = collective::spec_of(options.collective);
   if (!spec.has_slots()) return {};
   if (options.slots == 0) {
     return {Code::kInvalid,
             cat(spec.name, " with slots=0; give it one slot or more for each contributor")};
+  }
+  if (spec.slots == CollectiveSpec::Slots::kInAndOut) {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      if (const Status blocks = check_blocks(leaves[i], i, options); !blocks.ok()) return blocks;
+    }
+    return {};
   }
   if (bytes > base::kRoundBytesMax / options.slots && !JCCL_PLANTED("gather-size-not-bounded")) {
     return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
@@ -167,7 +184,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   if (bytes > base::kRoundBytesMax) {
     return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
   }
-  return check_slots(options, bytes);
+  return check_slots(leaves, options, bytes);
 }
 
 Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<StreamedInput>& feed,

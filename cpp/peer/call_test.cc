@@ -27,6 +27,7 @@ Descriptor described(std::vector<Leaf> leaves, RoundOptions options = {},
   CallRecord record;
   record.leaves = std::move(leaves);
   record.options = std::move(options);
+  record.specs = exchange::specs_of(record.leaves, record.options);
   return describe_call(record, chunk_bytes);
 }
 
@@ -134,8 +135,9 @@ TEST(CallTest, a_robust_aggregator_is_refused_where_it_would_not_protect) {
   o.op = collective::Op::kSum;
   EXPECT_EQ(check_call({leaf()}, o).code, Code::kInvalid);
   o.op = collective::Op::kMean;
-  for (const auto collective : {Collective::kAllGather, Collective::kReduceScatter,
-                                Collective::kBroadcast, Collective::kBarrier}) {
+  for (const auto collective :
+       {Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
+        Collective::kBarrier, Collective::kAllToAll}) {
     o.collective = collective;
     EXPECT_EQ(check_call({leaf()}, o).code, Code::kInvalid) << name_of(collective);
   }
@@ -163,6 +165,35 @@ TEST(CallTest, limits_hold_for_the_whole_round_and_for_all_slots) {
   o.slots = 3;
   EXPECT_EQ(check_call({half}, o).code, Code::kLimit);
   EXPECT_EQ(output_bytes(o, leaf()), 3u * 32);
+}
+
+TEST(CallTest, an_all_to_all_takes_arrays_of_one_block_for_each_slot) {
+  RoundOptions o;
+  o.collective = Collective::kAllToAll;
+  EXPECT_EQ(check_call({leaf()}, o).text,
+            "all_to_all with slots=0; give it one slot or more for each contributor");
+  o.slots = 4;
+  EXPECT_TRUE(check_call({leaf()}, o).ok());
+  EXPECT_TRUE(check_call({leaf(Dtype::kF32, 8, {4, 2}), leaf(Dtype::kF32, 0)}, o).ok());
+  EXPECT_EQ(output_bytes(o, leaf()), 8U * 4) << "as the input";
+  const char* why =
+      "all_to_all with slots=4 takes arrays whose first axis is 4 long: one block for each slot";
+  const std::pair<Leaf, std::string> wrong[] = {
+      {leaf(Dtype::kF32, 9), "params/w f32[9]: "},
+      {leaf(Dtype::kF32, 8, {2, 4}), "params/w f32[2,4]: "},
+      {leaf(Dtype::kF32, 8, {8}), "params/w f32[8]: "}};
+  for (const auto& [one, words] : wrong) {
+    const base::Status status = check_call({leaf(), one}, o);
+    EXPECT_EQ(status.code, Code::kInvalid);
+    EXPECT_EQ(status.text, words + why);
+  }
+  // What goes to one peer is what the master plans with.
+  const auto hint = collective::decode_hint(described({leaf(), leaf(Dtype::kF64)}, o).hint);
+  EXPECT_EQ(hint.value().kind, collective::HintKind::kAllToAll);
+  EXPECT_EQ(hint.value().data_bytes, 2U * 4 + 2U * 8);
+  EXPECT_EQ(described({leaf()}, o).contributors_max, 4U);
+  const Leaf all = leaf(Dtype::kF32, base::kRoundBytesMax / 4);
+  EXPECT_TRUE(check_call({all}, o).ok()) << "outputs are no larger";
 }
 
 TEST(CallTest, a_tag_is_a_short_text) {

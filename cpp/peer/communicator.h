@@ -85,8 +85,9 @@ struct RoundResult {
   std::uint32_t attempts = 0;
   std::vector<base::PeerId> contributors;
   std::vector<double> weights;
-  std::uint64_t sent_bytes = 0, received_bytes = 0;    // payload, all attempts
-  std::uint64_t scatter_first = 0, scatter_count = 0;  // of leaf 0, reduce_scatter only
+  std::uint64_t sent_bytes = 0, received_bytes = 0;  // payload, all attempts
+  // reduce_scatter: of leaf 0; all_to_all: the own slot, and how many are filled.
+  std::uint64_t scatter_first = 0, scatter_count = 0;
   base::Duration elapsed = 0;
 };
 

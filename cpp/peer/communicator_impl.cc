@@ -198,8 +198,8 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
       !status.ok())
     return status;
   o.state_leaves.reset();  // the caller's memory, until this returns
+  call->specs = exchange::specs_of(call->leaves, o);
   for (Leaf& leaf : call->leaves) {
-    call->specs.push_back({leaf.dtype, leaf.count});
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
     call->payload_bytes += bytes;
     if (!stage) continue;

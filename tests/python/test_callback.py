@@ -99,14 +99,16 @@ def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route
     shared = ops.publish(x, comm, status=fine, before=x, tag="broken")
     gathered = ops.all_gather(x, comm, slots=2, tag="broken")
     scattered = ops.reduce_scatter(x, comm, tag="broken")
-    codes = [one.status[0] for one in (ended, shared, gathered, scattered)]
-    assert codes == [CODES["Internal"]] * 4
+    blocks = ops.all_to_all(x, comm, tag="broken")
+    broken = (ended, shared, gathered, scattered, blocks)
+    assert [one.status[0] for one in broken] == [CODES["Internal"]] * 5
     assert ended.value.tolist() == [2.0, 3.0, 4.0] and shared.value.tolist() == [
         0,
         1,
         2,
     ]
     assert not gathered.value.any() and scattered.extent.tolist() == [0, 0]
+    assert blocks.slot == -1 and not blocks.mask.any()
     monkeypatch.undo()
     failed = ops.done(begun.handle, x, comm, tag="broken")
     assert failed.status[0] == CODES["Internal"]

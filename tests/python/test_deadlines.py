@@ -62,6 +62,7 @@ CALLS = {
     "all_gather": lambda comm, d: comm.all_gather(
         X, slots=2, round=jccl.Round(deadline=d)
     ),
+    "all_to_all": lambda comm, d: comm.all_to_all(X, round=jccl.Round(deadline=d)),
     "reduce_scatter": lambda comm, d: comm.reduce_scatter(
         X, round=jccl.Round(deadline=d)
     ),

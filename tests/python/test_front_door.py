@@ -18,6 +18,7 @@ VERBS = {
     "all_reduce": jccl.all_reduce,
     "reduce_scatter": jccl.reduce_scatter,
     "all_gather": jccl.all_gather,
+    "all_to_all": jccl.all_to_all,
     "broadcast": jccl.broadcast,
     "barrier": jccl.barrier,
     "start": jccl.start,
@@ -95,6 +96,8 @@ CALLS = {
         x, op="sum", tag="r", round=jccl.Round(plan="direct")
     ),
     "all_gather": lambda x, c, i: c.all_gather(x, slots=3, tag="g"),
+    # The same block for both, so that both have the same of each.
+    "all_to_all": lambda x, c, i: c.all_to_all(x[None].repeat(2, 0), tag="a"),
     "broadcast": lambda x, c, i: c.broadcast(x, root=i == 1, tag="b"),
     "barrier": lambda x, c, i: c.barrier(tag="w"),
     "reduce_scatter": lambda x, c, i: c.reduce_scatter(x, op="sum", tag="s"),
@@ -260,7 +263,9 @@ def test_an_out_that_does_not_fit_is_refused_by_start(solo):
         solo.start(own(0), tag="bad", place=jccl.Place(out=np.zeros(5, np.float32)))
 
 
-@pytest.mark.parametrize("name", ["all_gather", "broadcast", "reduce_scatter"])
+@pytest.mark.parametrize(
+    "name", ["all_gather", "all_to_all", "broadcast", "reduce_scatter"]
+)
 def test_nan_is_left_out_of_every_verb_in_a_program_unless_told_otherwise(solo, name):
     more = {"all_gather": {"slots": 1}, "broadcast": {"root": True}}.get(name, {})
     more["tag"] = "nan"
@@ -273,7 +278,7 @@ def test_nan_is_left_out_of_every_verb_in_a_program_unless_told_otherwise(solo, 
         left = verb(x, solo, round=jccl.Round(deadline=20.0), place=after, **more)
         return kept.status, kept.value, left.status
 
-    kept, value, left = step(jnp.full(3, jnp.nan))
+    kept, value, left = step(jnp.full((1, 3), jnp.nan))
     assert kept[0] == Code.OK and np.isnan(np.asarray(value)).all()
     assert left[0] in (Code.GUARD, Code.EMPTY)
 

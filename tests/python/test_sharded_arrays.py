@@ -26,6 +26,7 @@ def solo():
 VERBS = {
     "all_reduce": lambda x, comm: ops.all_reduce(x, comm).value,
     "all_gather": lambda x, comm: ops.all_gather(x, comm, slots=1).value,
+    "all_to_all": lambda x, comm: ops.all_to_all(x, comm).value,
     "reduce_scatter": lambda x, comm: ops.reduce_scatter(x, comm).value,
     "broadcast": lambda x, comm: ops.broadcast(x, comm, root=True).value,
     "barrier": lambda x, comm: x + ops.barrier(comm).status[0],

@@ -42,6 +42,12 @@ def all_gather(comm, index, x, **options):
     return out.value.sum(0), out.status, out.token
 
 
+def all_to_all(comm, index, x, **options):
+    blocks = jnp.stack([x, x])  # the same for both
+    out = ops.all_to_all(blocks, comm, **in_groups(**options))
+    return out.value.sum(0), out.status, out.token
+
+
 def reduce_scatter(comm, index, x, **options):
     out = ops.reduce_scatter(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
@@ -81,6 +87,7 @@ def publish(comm, index, x, tag, token=None):
 EXPECTED = {
     all_reduce: SUM,
     all_gather: SUM,
+    all_to_all: SUM,
     reduce_scatter: None,  # each peer has a part of the sum, and zeros
     broadcast: INPUTS[1],
     barrier: None,
@@ -425,6 +432,8 @@ def on_the_host(comm, name, x, tag):
     """The communicator's own verb, with the values of the in-jit ones above."""
     if name == "all_gather":
         return comm.all_gather(x, slots=2, tag=tag).value.sum(0)
+    if name == "all_to_all":
+        return comm.all_to_all(np.stack([x, x]), tag=tag).value.sum(0)
     if name == "broadcast":
         return comm.broadcast(x, root=True, tag=tag).value
     if name == "barrier":

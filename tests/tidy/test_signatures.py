@@ -147,8 +147,7 @@ def test_help_lists_every_field_of_every_group(name):
 def test_help_lists_the_fields_of_a_round_and_a_place_that_have_an_effect(verb):
     text = inspect.getdoc(getattr(jccl, verb))
     terms = set(_round.TERMS[verb])
-    over_devices = hasattr(jccl.mesh, verb) and verb != "reduce_scatter"
-    more = {"join_timeout"} if over_devices else set()
+    more = {"join_timeout"} if _round.EFFECTS[verb][2] else set()  # over devices
     if terms:
         assert named(text, "Round") == terms | more
     fields = set(" ".join(_round.EFFECTS[verb]).split())

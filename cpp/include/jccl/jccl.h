@@ -234,8 +234,7 @@ JCCL_EXPORT int32_t jccl_close(jccl_comm* comm);
 /* Closes, and frees the object: no other call may be using it. NULL is allowed. */
 JCCL_EXPORT void jccl_free(jccl_comm* comm);
 /* Ends every open round with ABORTED (or IN_DOUBT); the communicator stays usable. A handle that no
- * thread waits for stays open until its tag is started anew.
- * Codes: OK, INVALID. */
+ * thread waits for stays open until its tag is started anew. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_abort(jccl_comm* comm);
 /* Leaves a recording of this peer, as jccl_master_record does of a master. */
 JCCL_EXPORT int32_t jccl_record(jccl_comm* comm, const char* why, char* text, size_t* size);
@@ -277,7 +276,8 @@ enum jccl_collective {
   JCCL_ALL_GATHER = 2,
   JCCL_REDUCE_SCATTER = 3,
   JCCL_BROADCAST = 4,
-  JCCL_BARRIER = 5
+  JCCL_BARRIER = 5,
+  JCCL_ALL_TO_ALL = 6
 };
 
 /* `in` is read; `out` is written only when the round commits: a call that fails, whatever its code,
@@ -298,7 +298,7 @@ typedef struct {
   int32_t op;              /* enum jccl_op; default MEAN */
   int32_t codec;           /* enum jccl_codec */
   int32_t root;            /* broadcast: 1 on the one peer whose value it is */
-  uint32_t slots;          /* all_gather: room of out, in contributions */
+  uint32_t slots;          /* all_gather: room of out, in contributions; all_to_all: blocks */
   int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf, and refuse
                               such values of others; MISMATCH unless alike on all peers */
   int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner;
@@ -355,8 +355,8 @@ typedef struct {
   uint32_t attempts;
   uint64_t sent_bytes; /* payload of all attempts */
   uint64_t received_bytes;
-  uint64_t scatter_first; /* reduce_scatter: the elements of array 0 that were written */
-  uint64_t scatter_count;
+  uint64_t scatter_first; /* reduce_scatter: the elements of array 0 that were written; */
+  uint64_t scatter_count; /* all_to_all: own slot, and how many are filled (0: none is own) */
   int64_t elapsed_ns;
   uint32_t contributors;       /* peers whose values are in the result */
   uint32_t contributors_room;  /* set by the caller: length of the two arrays below */
@@ -386,6 +386,10 @@ JCCL_EXPORT int32_t jccl_all_gather(jccl_comm* comm, const jccl_array* arrays, s
 /* out holds count elements, of which result->scatter_first, scatter_count are written. */
 JCCL_EXPORT int32_t jccl_reduce_scatter(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                         const jccl_round_options* options, jccl_result* result);
+/* in and out are slots blocks. Block j of in goes to the contributor in slot j, if there is one;
+ * block i of out is from the one in slot i, or zeros. */
+JCCL_EXPORT int32_t jccl_all_to_all(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                                    const jccl_round_options* options, jccl_result* result);
 /* out = in of the one peer with options->root. */
 JCCL_EXPORT int32_t jccl_broadcast(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                    const jccl_round_options* options, jccl_result* result);
