@@ -30,9 +30,9 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 19;
+inline constexpr std::uint16_t kVersion = 20;
 // A peer speaks each version from this one on, a master its own: that of its journal.
-inline constexpr std::uint16_t kVersionOldest = 19;
+inline constexpr std::uint16_t kVersionOldest = 20;
 // The first whose hello names such a range.
 inline constexpr std::uint16_t kVersionRanges = 19;
 
