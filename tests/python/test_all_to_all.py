@@ -24,6 +24,13 @@ def some(request):
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def routed(route):
+    with Cluster(2) as cluster:
+        cluster.run(lambda comm, i: comm.barrier())
+        yield cluster
+
+
 @pytest.fixture
 def trio():
     with Cluster(3) as cluster:
@@ -120,6 +127,21 @@ def test_jit_gives_what_the_host_gives_with_a_mask_and_the_own_slot(some):
         assert out.mask.tolist() == [i < some.n for i in range(5)]
         assert out.slot == slot
         np.testing.assert_array_equal(out.value["x"], value)
+
+
+def test_every_route_from_a_program_gives_the_same(routed):
+    order = sorted(map(own_id, routed.comms))
+    results = on_peers(
+        routed,
+        lambda comm, index: jax.jit(
+            lambda x: ops.all_to_all({"x": x}, comm, codec="bf16")
+        )(jnp.arange(3.0) + 10 * own_id(comm)),
+    )
+    for comm, out in zip(routed.comms, results, strict=True):
+        assert out.status[0] == Code.OK and order[int(out.slot)] == own_id(comm)
+        due = [10.0 * peer + int(out.slot) for peer in order]
+        assert out.value["x"].tolist() == [*due, 0.0]
+        assert out.mask.tolist() == [True, True, False]
 
 
 def test_one_peer_may_be_in_a_program_and_the_others_outside(some):
