@@ -247,8 +247,9 @@ def all_to_all(
         slots=np.int32(slots),
         **checks_of(round),
     )
-    mask = jnp.arange(slots) < extent[1]
-    slot = jnp.where(extent[1] > 0, extent[0], -1)
+    count = jnp.where(committed(status), extent[1], 0)
+    slot = jnp.where(count > 0, extent[0], -1)
+    mask = jnp.arange(slots) < count
     return Transposed(leaves.unflatten(value), mask, slot, status, after)
 
 

@@ -24,6 +24,37 @@ TEST_F(Devices, a_round_has_the_bits_that_it_has_on_a_cpu) {
   EXPECT_EQ(device.token_out->read<std::uint32_t>()[0], 5U);
 }
 
+// Results of one call more than most have: what this peer has of it.
+TEST_F(Devices, an_all_to_all_brings_its_blocks_up_and_its_slot) {
+  Cluster peers(2);
+  Round rounds[2] = {Round({10, 11, 12}), Round({20, 21, 22})};
+  ArrayRef extents[2] = {Array::ints({-1, -1}), Array::ints({-1, -1})};
+  const auto launch = [&](std::size_t peer) {
+    Attributes attributes = round_attributes(peers[peer], "blocks");
+    attributes["collective"] = 6;
+    attributes["slots"] = 3;
+    Round& round = rounds[peer];
+    EXPECT_EQ(invoke(kCudaTargetTable, "jccl_round", contexts_[peer],
+                     {round.leaf, round.weight, round.deadline, round.token},
+                     {round.out, round.status, round.token_out, extents[peer]}, attributes),
+              "");
+  };
+  std::thread other([&] { launch(1); });
+  launch(0);
+  other.join();
+  settle(0);
+  settle(1);
+  const auto slot = extents[0]->read<std::int32_t>()[0];  // whoever joined first
+  for (const std::int32_t peer : {0, 1}) {
+    EXPECT_EQ(rounds[peer].code(), 0);
+    const std::int32_t own = peer == 0 ? slot : 1 - slot;
+    EXPECT_EQ(extents[peer]->read<std::int32_t>(), (std::vector<std::int32_t>{own, 2}));
+    const float of_first = 10.0F * static_cast<float>(slot == 0 ? 1 : 2);
+    const float at = static_cast<float>(own);
+    EXPECT_EQ(rounds[peer].out->read<float>(), (Floats{of_first + at, 30 - of_first + at, 0}));
+  }
+}
+
 TEST_F(Devices, rounds_launched_far_ahead_take_their_turns_on_the_stream) {
   constexpr int kRounds = 20;
   Cluster peers(2);

@@ -30,7 +30,8 @@ wire::Ready ready_with(collective::HintKind kind, const RoundOptions& options) {
 
 // It wrote past the outputs of every honest peer, and "scatter" committed parts of sums as OK.
 TEST(HostileTest, a_plan_hint_of_another_collective_harms_no_honest_peer) {
-  for (const auto kind : {collective::HintKind::kGather, collective::HintKind::kScatter}) {
+  for (const auto kind : {collective::HintKind::kGather, collective::HintKind::kScatter,
+                          collective::HintKind::kAllToAll}) {
     ClusterOptions options;
     options.start_together = false;
     options.master.start_peers = 3;

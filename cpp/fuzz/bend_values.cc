@@ -138,7 +138,7 @@ Bytes BendValues::blob(const Bytes& now, std::size_t bytes_max) {
   if (which == 2) return in_.bytes(32);
   auto hint =
       collective::decode_hint(now).ok() ? collective::decode_hint(now).value() : collective::Hint{};
-  hint.kind = static_cast<collective::HintKind>(in_.below(7));
+  hint.kind = static_cast<collective::HintKind>(in_.below(8));
   if (which == 3) hint.data_bytes = hint.encoded_bytes = kU64Max;
   if (which == 4) hint.data_bytes = 0;
   if (which == 5) hint.audit = static_cast<collective::Auditable>(in_.below(3));
