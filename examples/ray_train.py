@@ -1,3 +1,5 @@
+import sys
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -6,11 +8,13 @@ import jccl
 import jccl.ray
 
 
-def train(rounds):
-    with jccl.connect() as comm:
+def train(rounds, folder):
+    with jccl.connect() as comm, jccl.Checkpoints(comm, folder) as checkpoints:
         params = {"w": jnp.zeros(8)}
         tx = jccl.diloco(comm, optax.adam(1e-2), sync_every=10)
-        params, state = jccl.sync_state((params, tx.init(params)))
+        state, _ = checkpoints.restore((params, tx.init(params)))
+        begun = int(state[1].rounds)
+        params, state = jccl.sync_state(state)
 
         @jax.jit
         def step(params, state):
@@ -20,9 +24,12 @@ def train(rounds):
 
         while state.rounds < rounds:
             params, state = step(params, state)
-        return comm.digest("diloco")
+            checkpoints.save((params, state))
+        return begun, comm.digest("diloco")
 
 
 if __name__ == "__main__":
-    digests = jccl.ray.run(train, 2, args=(20,), options={"num_cpus": 1})
-    print(f"{len(digests)} peers, digests {set(digests)}")
+    rounds, folder = int(sys.argv[1]), sys.argv[2]  # a folder that all nodes see
+    ends = jccl.ray.run(train, 2, args=(rounds, folder), store="sqlite:run.db")
+    begun, digests = zip(*ends, strict=True)
+    print(f"{len(ends)} peers, from rounds {begun}, digests {set(digests)}")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jccl import _native
 from jccl._faults import typed_errors
 from jccl.errors import InvalidError
+from jccl.settings import read_token
 
 CONNECT_S = 60.0  # actors start when Ray has room for them
 
@@ -40,7 +42,10 @@ def run(
         restarts: how often each peer is restarted when its process or its node dies.
             After a peer has returned, no peer is restarted: the others are about to
             end.
-        store: the master's journal, as for `jccl master`.
+        store: the master's journal, as for `jccl master`. With `sqlite:PATH` a driver
+            that is started again continues the run of the journal. The run's secret is
+            in JCCL_TOKEN or JCCL_TOKEN_FILE, else in the file PATH.secret, which only
+            its owner can read and which the first driver makes.
 
     Returns:
         The result of each peer, in order; None for a peer that died after another
@@ -62,7 +67,7 @@ def run(
     except ImportError:
         raise ImportError("jccl.ray needs Ray: pip install 'jccl[ray]'") from None
     ray.init(ignore_reinit_error=True)
-    secret = _native.core().new_token()
+    secret = secret_of(store)
     with typed_errors():
         master = _native.core().Master.start(
             bind=f"{ray.util.get_node_ip_address()}:0",
@@ -76,6 +81,23 @@ def run(
     finally:
         group.stop()
         master.stop()
+
+
+def secret_of(store: str) -> str:
+    """Of the run whose journal this is: another one could not continue it."""
+    given = read_token(None, None)
+    kind, _, path = store.partition(":")
+    if given or kind != "sqlite":
+        return given or str(_native.core().new_token())
+    kept = Path(f"{path}.secret")
+    try:
+        file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_token(None, kept)
+    secret = str(_native.core().new_token())
+    with os.fdopen(file, "w") as out:
+        out.write(secret + "\n")
+    return secret
 
 
 class _Peer:

@@ -42,7 +42,10 @@ class ShardedCommunicator:
     @property
     def registry_id(self) -> int:
         raise TypeError(
-            "jccl: a communicator of several parts is for jccl.mesh inside shard_map"
+            "jccl: a communicator of several parts is for programs over a mesh: "
+            "jccl.mesh inside shard_map, or jccl.diloco of parameters that lie on the "
+            "site's mesh. On a mesh of one device say so: place=jccl.Place(specs="
+            "jax.tree.map(lambda x: x.sharding, params))"
         )
 
     @property

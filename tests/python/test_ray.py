@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 import jccl
 import jccl.ray
+from jccl import _native
+from jccl.errors import AuthError
 from jccl.testing import wait_until
 
 needs_ray = pytest.mark.skipif(
@@ -127,14 +130,53 @@ def test_a_peer_that_dies_again_and_again_ends_the_run(local):
         jccl.ray.run(die, 1, restarts=1)
 
 
-@needs_ray
-def test_the_example_ends_with_one_digest():
-    example = Path(__file__).parents[2] / "examples" / "ray_train.py"
-    done = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, timeout=400
+def example(folder, rounds):
+    program = Path(__file__).parents[2] / "examples" / "ray_train.py"
+    argv = [sys.executable, str(program), str(rounds), str(folder / "saved")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(
+        argv, cwd=folder, text=True, start_new_session=True, **pipes
     )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"2 peers, digests {'[0-9a-f]{32}'}", done.stdout), done.stdout
+
+
+@needs_ray
+def test_the_example_goes_on_after_its_driver_was_killed(tmp_path):
+    """With all that it had started."""
+    first = example(tmp_path, 10**6)
+    try:
+        wait_until(lambda: list(tmp_path.glob("saved/*/*/*.json")), 240, "a checkpoint")
+    finally:
+        for one in [*psutil.Process(first.pid).children(recursive=True), first]:
+            one.kill()
+        first.communicate(timeout=60)
+    at = max(int(path.name) for path in (tmp_path / "saved").iterdir())
+    second = example(tmp_path, at + 20)
+    said, _ = second.communicate(timeout=400)
+    assert second.returncode == 0, said
+    found = re.search(
+        r"2 peers, from rounds \((\d+), (\d+)\), digests {'[0-9a-f]{32}'}", said
+    )
+    assert found, said
+    assert all(0 < int(begun) <= at for begun in found.groups())
+
+
+def test_a_journal_keeps_its_secret_for_the_next_driver(tmp_path, monkeypatch):
+    store = f"sqlite:{tmp_path / 'run.db'}"
+    secret = jccl.ray.secret_of(store)
+    assert jccl.ray.secret_of(store) == secret != jccl.ray.secret_of("memory:")
+    kept = tmp_path / "run.db.secret"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    master = _native.core().Master.start(store=store, token=secret, start_peers=1)
+    master.stop()
+    again = _native.core().Master.start(
+        store=store, token=jccl.ray.secret_of(store), start_peers=1
+    )
+    again.stop()
+    kept.write_text("")
+    with pytest.raises(AuthError):
+        jccl.ray.secret_of(store)
+    monkeypatch.setenv("JCCL_TOKEN", "given")
+    assert jccl.ray.secret_of(store) == "given"
 
 
 @pytest.mark.parametrize("wrong", [{"peers": 0}, {"peers": 1, "restarts": -1}])
