@@ -99,6 +99,7 @@ check-processes: .venv/.ready-test
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
 	$(STAGE) "kills in checkpoints" $(PY) -m tests.stress.checkpoints
+	$(STAGE) "kills in site checkpoints" $(PY) -m tests.stress.site_checkpoints --kills 16
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 
@@ -137,6 +138,7 @@ long-failpoints: .venv/.ready-test
 ## make long-checkpoints  10,000 kills of a process that saves and restores checkpoints
 long-checkpoints: .venv/.ready-test
 	$(PY) -m tests.stress.checkpoints --kills 10000
+	$(PY) -m tests.stress.site_checkpoints --kills 1000
 
 ## make long-standby  200 faults of masters and of their etcd (apt-get install etcd-server)
 long-standby: .venv/.ready-test
