@@ -146,10 +146,11 @@ class Process:
         self.checkpoints._team = PaperTeam(exchange, place)
         self.site = more.get("site", "eu")
 
-    def save(self, number, wait=True, data=None):
+    def save(self, number, wait=True, data=None, now=False):
         state = state_of(number, self.mesh, self.site)
         self.comm.publish_on_paper(state, number)
-        begun = self.checkpoints.save(state, {"at": number, **(data or {})})
+        cursor = {"at": number, **(data or {})}
+        begun = self.checkpoints.save(state, cursor, now=now)
         if wait:
             self.checkpoints.wait()
         return begun

@@ -13,7 +13,8 @@ import logging
 import os
 import re
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 
@@ -37,6 +38,8 @@ from jccl.sites import ShardedCommunicator
 
 # `jccl run` names a peer's next life `peer-2.1`.
 _NEXT_LIFE = re.compile(r"(peer-\d+)\.\d+((?:-\d+)?)")
+
+T = TypeVar("T")
 
 
 class Checkpoints:
@@ -293,7 +296,9 @@ class Checkpoints:
         """
         moments.reached("restore-begun")
         split = self._split(state)
-        found = records.find(self._store)
+        found, fault = _tried(lambda: records.find(self._store))
+        self._team.agreed(fault)
+        assert found is not None
         run = self._comm.attributes().run_id
         usable = self._candidates(found, run, number)
         common = self._team.common([one.identity for one in usable])
@@ -311,15 +316,18 @@ class Checkpoints:
             )
             return state, data
         for i in common:
-            whole, shared = usable[i], None
-            try:
-                shared = reading.shared(self._store, whole, self._team.share)
-            except DamagedError as fault:
+            whole = usable[i]
+            shared, fault = _tried(
+                lambda whole=whole: reading.shared(  # type: ignore[misc]
+                    self._store, whole, self._team.share
+                )
+            )
+            if isinstance(fault, DamagedError):
                 say(
                     logging.ERROR,
                     f"{whole}, is refused: {fault.text}; the one before it is tried",
                 )
-            if not self._team.all(shared is not None) or shared is None:
+            if not self._team.agreed(fault) or shared is None:
                 continue
             self._tell(whole, run)
             result = self._with_own(split, whole, found, shared, data)
@@ -370,15 +378,17 @@ class Checkpoints:
             and one.number <= whole.number
         ]
         for i in self._team.common([one.identity for one in mine]):
-            held, state, is_whole = mine[i], None, True
+            held, state, fault = mine[i], None, None
             with_own = held.holds(OWN)
-            try:
-                if with_own:
-                    state = split.with_all(shared, reading.own(self._store, held))
-            except DamagedError as fault:
+            if with_own:
+                state, fault = _tried(
+                    lambda held=held: split.with_all(  # type: ignore[misc]
+                        shared, reading.own(self._store, held)
+                    )
+                )
+            if isinstance(fault, DamagedError):
                 say(logging.ERROR, f"{held}: its own part is refused: {fault.text}")
-                is_whole = False
-            if not self._team.all(is_whole):
+            if not self._team.agreed(fault):
                 continue
             if held.first.data is not None:
                 data = _like(data, trees.decoded(held.first.data))
@@ -397,6 +407,13 @@ class Checkpoints:
             "before: it begins with a new inner state",
         )
         return split.with_shared(shared), data
+
+
+def _tried(act: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return act(), None
+    except Exception as fault:
+        return None, fault
 
 
 def _like(template: Any, data: Any) -> Any:
@@ -439,4 +456,5 @@ def _lasting_name(comm: Communicator | ShardedCommunicator) -> str:
             "this peer has no name by which it could find its checkpoints after a "
             "restart: set JCCL_SITE, or pass site= to jccl.connect"
         )
-    return _NEXT_LIFE.sub(r"\1\2", comm.site)
+    life = _NEXT_LIFE.fullmatch(comm.site)
+    return life[1] + life[2] if life else comm.site

@@ -274,9 +274,49 @@ def record_of(marker: bytes) -> Record:
         said["files"] = {name: Kept(*kept) for name, kept in said["files"].items()}
         if "portion" in said:
             said["portion"] = _portion(said["portion"])
-        return Record(**said)
-    except (ValueError, KeyError, TypeError) as fault:
+        record = Record(**said)
+        _check(record)
+        return record
+    except DamagedError:
+        raise
+    except (Exception, RecursionError) as fault:  # whatever somebody has written there
         raise DamagedError(f"{MARKER} is damaged: {fault!r}") from None
+
+
+def _check(record: Record) -> None:
+    """That nothing in it leads astray who reads the files; ValueError."""
+    of = record.portion
+    leaves = [leaf for some in record.leaves.values() for leaf in some]
+    shapes = {leaf.name: leaf.shape for leaf in leaves}
+    held = 1 if of is None else of.count
+    fine = (
+        record.number >= 0
+        and all(len(one.digest.split()) == held for one in record.revisions)
+        and {one.tag for one in record.revisions} == set(record.leaves)
+        and all(_is_shape(leaf.shape) for leaf in leaves)
+    )
+    if fine and of is not None:
+        own = {leaf.name: leaf.shape for leaf in of.own}
+        fine = (
+            0 <= of.first < of.first + of.count <= of.parts
+            and all(shapes[name][at] % of.parts == 0 for name, at in of.cuts.items())
+            and all(map(_is_shape, own.values()))
+            and all(
+                len(box) == len(own[name])
+                and all(
+                    0 <= begin <= end <= extent
+                    for (begin, end), extent in zip(box, own[name], strict=True)
+                )
+                for name, boxes in of.boxes.items()
+                for box in boxes
+            )
+        )
+    if not fine:
+        raise ValueError("its numbers do not fit together")
+
+
+def _is_shape(shape: tuple[int, ...]) -> bool:
+    return all(isinstance(extent, int) and extent >= 0 for extent in shape)
 
 
 def _leaves(said: Any) -> tuple[Leaf, ...]:
@@ -301,15 +341,25 @@ def find(store: Store) -> list[Found]:
             folders.setdefault((parts[1], parts[2]), []).append(name)
     found = [_found(store, *where, names) for where, names in folders.items()]
     newest: dict[str, float] = {}
+    begun: dict[str, float] = {}  # of saves by several processes
     for one in found:
-        if one.record:
-            at = newest.get(one.record.run, 0.0)
-            newest[one.record.run] = max(at, one.record.saved_unix_s)
+        if record := one.record:
+            at = record.saved_unix_s
+            newest[record.run] = max(newest.get(record.run, 0.0), at)
+            begun[_save(record)] = min(begun.get(_save(record), at), at)
 
-    def age(one: Found) -> tuple[float, int, str]:
-        return newest[one.record.run] if one.record else -1.0, one.number, one.site
+    def age(one: Found) -> tuple[float, int, str, float, int]:
+        if one.record is None:
+            return -1.0, one.number, one.site, 0.0, one.part
+        # Two saves of a site may have one number: the later one is the newer.
+        at = begun[_save(one.record)]
+        return newest[one.record.run], one.number, one.site, at, one.part
 
     return sorted(found, key=age)
+
+
+def _save(record: Record) -> str:
+    return record.portion.save if record.portion else f"{record.number} {record.site}"
 
 
 def _found(store: Store, number: str, site: str, names: Sequence[str]) -> Found:
@@ -326,7 +376,7 @@ def _found(store: Store, number: str, site: str, names: Sequence[str]) -> Found:
         return without(INCOMPLETE, *rest)
     try:
         record = record_of(store.read(marker))
-    except (DamagedError, FileNotFoundError) as fault:
+    except (DamagedError, OSError) as fault:
         return without(str(fault), marker, *rest)
     of = record.portion.name if record.portion else ""
     if (record.number, record.site, of) != (*said, portion):

@@ -16,6 +16,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jccl.errors import DamagedError, IoError
+
 _MOST = 64  # candidates that are spoken about: the newest
 
 
@@ -63,6 +65,19 @@ class Team:
 
     def all(self, flag: bool) -> bool:
         return bool(self.gather([flag]).all())
+
+    def agreed(self, fault: BaseException | None) -> bool:
+        """Whether all have come so far without a fault. Damage of one is a No on all;
+        other faults are raised on all, so that nobody waits for that one."""
+        damaged = isinstance(fault, DamagedError)
+        worst = int(self.gather([0 if fault is None else 1 if damaged else 2]).max())
+        if fault is not None and not damaged:
+            raise fault
+        if worst == 2:
+            raise IoError(
+                "another process of this site cannot go on: see what it says of it"
+            )
+        return worst == 0
 
     def common(self, names: Sequence[str]) -> list[int]:
         """Places in `names` of those that all processes have, in the first one's

@@ -209,7 +209,8 @@ def _placed(name: str, like: Any, arrays: Arrays) -> Any:
         )
     if not isinstance(bits, jax.Array):
         return arrays[name]
-    if len(bits.sharding.device_set) == 1:
+    on_mesh = isinstance(bits.sharding, jax.sharding.NamedSharding)
+    if len(bits.sharding.device_set) == 1 and not on_mesh:
         made = jax.numpy.asarray(arrays[name])
     else:  # each device's own piece alone
         made = jax.make_array_from_callback(

@@ -1,5 +1,7 @@
 """Checkpoints of sites of several processes: what each saves, and when it counts."""
 
+import hashlib
+import json
 import logging
 import threading
 
@@ -238,3 +240,78 @@ def test_sites_that_share_a_place_save_the_shared_part_once(tmp_path):
 def test_another_number_of_parts_and_devices_takes_it_too(tmp_path):
     all_save(site(tmp_path, devices=4), 5)
     assert all_restore(site(tmp_path, parts=2, devices=8)) == [5, 5]
+    assert all_restore(site(tmp_path, 1, devices=1)) == [5]
+
+
+def test_of_two_saves_of_one_revision_the_later_one_comes_back(tmp_path):
+    two = site(tmp_path)
+    for turn in range(6):
+        ends = together(
+            *[lambda p=p, n=turn: p.save(1, now=True, data={"n": n}) for p in two]
+        )
+        assert ends == [True, True]
+    states = together(
+        *[lambda p=p: p.checkpoints.restore(_empty(p), None) for p in site(tmp_path)]
+    )
+    assert [data["n"] for _, data in states] == [5, 5]
+
+
+@pytest.mark.parametrize("moment", ["restore-item-read", "find"])
+def test_a_fault_of_one_process_in_a_restore_ends_it_on_all(
+    tmp_path, monkeypatch, moment
+):
+    all_save(site(tmp_path), 1)
+    two = site(tmp_path)
+    theirs = threading.local()
+
+    def fail(reached="find"):
+        if reached == moment and getattr(theirs, "place", 0) == 1:
+            raise OSError(5, "Input/output error")
+
+    def restore(place):
+        theirs.place = place
+        return two[place].restore()
+
+    monkeypatch.setattr(moments, "hook", fail)
+    find = records.find
+    monkeypatch.setattr(records, "find", lambda store: (fail(), find(store))[1])
+    ends = together(lambda: restore(0), lambda: restore(1))
+    assert isinstance(ends[1], OSError) and "Input/output" in str(ends[1])
+    assert "another process of this site cannot go on" in str(ends[0])
+
+
+def rewritten(change):
+    def write(path):
+        said = json.loads(path.read_bytes())["record"]
+        change(said)
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(json.dumps({"record": said, "sha256": sha256}))
+
+    return write
+
+
+WRONG = {
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "link": lambda path: (path.unlink(), path.symlink_to(path.name)),
+    "list": rewritten(lambda said: said.update(leaves=[])),
+    "digests": rewritten(lambda said: said["revisions"][0].__setitem__(2, "")),
+    "shape": rewritten(lambda said: said["leaves"]["diloco"][0].__setitem__(2, [-1])),
+    "parts": rewritten(lambda said: said["portion"].update(parts=0)),
+    "cuts": rewritten(lambda said: said["portion"]["cuts"].update({"no": 7})),
+    "boxes": rewritten(lambda said: said["portion"].update(boxes={"no": [[[0, 1]]]})),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_marker_of_nonsense_is_damage_and_the_one_before_it_counts(tmp_path, wrong):
+    """Also one whose sum is right: somebody has written it."""
+    two = site(tmp_path)
+    all_save(two, 1)
+    all_save(two, 2)
+    (path,) = tmp_path.glob("*2/eu,2+*/checkpoint.json")
+    WRONG[wrong](path)
+    assert all_restore(site(tmp_path)) == [1, 1]
+    code, output = command("verify", tmp_path)
+    assert code == 1 and "1 of 4 damaged" in output
+    assert command("list", tmp_path)[0] == 0
