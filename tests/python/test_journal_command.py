@@ -3,6 +3,8 @@
 import contextlib
 import json
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -86,6 +88,25 @@ def test_a_copy_of_before_takes_a_newer_state_by_a_restore_alone(run, tmp_path):
                 comm.sync_state({"w": newer}, tag="w", deadline=20.0)
             took = comm.sync_state({"w": newer}, tag="w", restore="any")
             assert not took.replaced and took.revision == 4
+    finally:
+        master.stop()
+
+
+@pytest.mark.parametrize("how", ["VACUUM INTO ?", "SELECT ?, count(*) FROM journal"])
+def test_beside_a_master_sqlite_makes_no_backup(run, tmp_path, how):
+    """In a process of its own: a lock of POSIX ends with any file that is closed."""
+    store, w = run
+    path = store.removeprefix("sqlite:")
+    ask = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0)"
+    argv = [f"{ask}.execute(*sys.argv[2:3], sys.argv[3:])", path, how]
+    argv += [f"{tmp_path}/backup.db"]
+    master = begin(store)
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", *argv], capture_output=True, text=True, timeout=60
+        )
+        assert tried.returncode != 0 and "database is locked" in tried.stderr
+        train(master, 1, w)
     finally:
         master.stop()
 
