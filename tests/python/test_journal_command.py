@@ -1,7 +1,9 @@
 """`jccl journal`: verify, copy and export, and a run that goes on from a copy."""
 
+import concurrent.futures
 import contextlib
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -88,6 +90,40 @@ def test_a_copy_of_before_takes_a_newer_state_by_a_restore_alone(run, tmp_path):
                 comm.sync_state({"w": newer}, tag="w", deadline=20.0)
             took = comm.sync_state({"w": newer}, tag="w", restore="any")
             assert not took.replaced and took.revision == 4
+    finally:
+        master.stop()
+
+
+def free_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_run_moves_to_another_address_with_those_who_know_it(tmp_path):
+    old, new = free_address(), free_address()
+    store, moved = f"sqlite:{tmp_path}/run.db", f"sqlite:{tmp_path}/moved.db"
+    waits = jccl.Waits(master_grace=1.0)
+    master = begin(store, bind=old, start_peers=2)
+    try:
+        with (
+            jccl.connect(f"{old},{new}", site="both") as both,
+            jccl.connect(old, site="one", waits=waits) as one,
+            concurrent.futures.ThreadPoolExecutor(2) as pool,
+        ):
+
+            def add(comm):
+                return comm.all_reduce(np.ones(3, np.float32), op="sum").value[0]
+
+            assert list(pool.map(add, (both, one))) == [2, 2]
+            master.stop()
+            done = invoke("journal", "copy", store, moved)
+            assert done.exit_code == 0, done.output
+            master = begin(moved, bind=new)
+            with pytest.raises(jccl.MasterLostError):
+                add(one)
+            assert add(both) == 1  # the other did not come back in time
+        with jccl.connect(new, site="one") as again:
+            assert add(again) == 1
     finally:
         master.stop()
 
