@@ -55,7 +55,7 @@ PYTHON = {
     "flask": ("BSD-3-Clause", "the server under moto"),
     "flask-cors": ("MIT", "the server under moto"),
     "flatbuffers": ("Apache-2.0", "tests read exported programs"),
-    "flax": ("Apache-2.0", "models of the examples"),
+    "flax": ("Apache-2.0", "models of `flax.nnx` and of the examples"),
     "fonttools": ("MIT", ""),
     "frozenlist": ("Apache-2.0", ""),
     "fsspec": ("BSD-3-Clause", ""),

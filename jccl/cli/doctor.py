@@ -80,7 +80,7 @@ def _python() -> Finding:
 
 def _packages() -> Finding:
     versions, missing = [f"jccl {jccl.__version__}"], []
-    for name in ("jax", "jaxlib", "optax", "numpy", "flax"):
+    for name in ("jax", "jaxlib", "optax", "numpy", "flax"):  # flax: an extra
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

@@ -147,7 +147,7 @@ def try_suite(row: Row, interpreter: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", folder)
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = needed["optional-dependencies"]["test"]
-    run(UV, "pip", "install", "-q", "--python", interpreter, "flax", "optax", *extras)
+    run(UV, "pip", "install", "-q", "--python", interpreter, *extras)
     files = [f"tests/python/test_{name}.py" for name in SUITE]
     log = folder / "log"
     with log.open("w") as out:

@@ -41,3 +41,38 @@ def test_a_missing_header_is_named_with_its_package(tmp_path, missing, words):
     )
     assert done.returncode != 0
     assert words in " ".join(done.stderr.split())
+
+
+WITHOUT_FLAX = """
+import importlib, pkgutil, sys
+sys.modules["flax"] = None  # whatever imports it fails
+import jax.numpy as jnp
+import optax
+import jccl
+from jccl.testing import Cluster
+
+for module in pkgutil.walk_packages(jccl.__path__, "jccl."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+
+def learn(comm, i):
+    tx = jccl.diloco(comm, inner=optax.sgd(0.1), sync_every=1)
+    params = {"w": jnp.ones(4)}
+    params, state = jccl.sync_state((params, tx.init(params)), comm=comm)
+    _, state = tx.update(params, state, params)
+    return int(state.rounds)
+
+with Cluster(2) as cluster:
+    assert cluster.run(learn) == [1, 1]
+"""
+
+
+def test_only_models_of_flax_need_flax():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FLAX],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
