@@ -129,3 +129,18 @@ def test_every_command_has_a_section_with_its_options():
         assert f"\n## jccl {command.replace('-', ' ')}\n" in text
         assert f"<!-- generated: cli-{command} -->" in text
     assert "<!-- generated: jccl-master -->" in text
+
+
+def test_the_names_in_place_of_pccl_exist():
+    text = section(ROOT / "docs" / "c-api.md", "From PCCL")
+    header = (ROOT / "cpp" / "include" / "jccl" / "jccl.h").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "|" in line]
+    assert len(rows) > 20 and {len(row) for row in rows} == {3}
+    in_c = set(re.findall(r"\b(?:jccl|JCCL)_\w+", " ".join(row[1] for row in rows)))
+    in_python = " ".join(row[2] for row in rows)
+    assert in_c and not {n for n in in_c if not re.search(rf"\b{n}\b", header)}
+    for owner, names in (
+        (jccl, re.findall(r"\bjccl\.(\w+)", in_python)),
+        (jccl.Communicator, re.findall(r"\bcomm\.(\w+)", in_python)),
+    ):
+        assert names and not [one for one in names if not hasattr(owner, one)]
