@@ -272,7 +272,8 @@ MEANING: dict[Code, str] = {
     Code.IN_DOUBT: "the deadline passed while the outcome was not known yet",
     Code.MISMATCH: "the peers disagree in shape, dtype, codec or op",
     Code.GUARD: "this peer's contribution was left out: it holds NaN or Inf",
-    Code.CORRUPT: "the peers' result digests differed twice in a row",
+    Code.CORRUPT: "the peers' result digests differed twice in a row, or the input "
+    "changed during the call",
     Code.EVICTED: "the run went on without this peer",
     Code.RESYNC: "this peer's state is behind the run's or differs from it",
     Code.RESYNCED: "the state was replaced by the run's newest",

@@ -9,37 +9,37 @@
 namespace jccl::base {
 
 // X(name, number, remedy)
-#define JCCL_CODES(X)                                                               \
-  X(Ok, 0, None)               /* committed */                                      \
-  X(Empty, 1, Retry)           /* sum of weights is 0: nobody contributed */        \
-  X(TooFew, 2, Retry)          /* fewer than min_peers sites within the deadline */ \
-  X(Deadline, 3, Retry)        /* deadline passed; surely not committed here */     \
-  X(InDoubt, 4, Resync)        /* deadline passed; the outcome is not known yet */  \
-  X(Mismatch, 5, Fix)          /* peers disagree in shape, dtype, codec or op */    \
-  X(Guard, 6, Fix)             /* own contribution left out: NaN or Inf */          \
-  X(Corrupt, 7, Report)        /* result digests differ twice in a row */           \
-  X(Evicted, 8, Resync)        /* the run went on without this peer */              \
-  X(Resync, 9, Resync)         /* own state is behind or different */               \
-  X(Resynced, 10, None)        /* state was replaced by the newest snapshot */      \
-  X(MasterLost, 11, Reconnect) /* master unreachable beyond the grace period */     \
-  X(Version, 12, Fix)          /* protocol versions differ */                       \
-  X(WrongRun, 13, Fix)         /* master or journal belongs to another run */       \
-  X(Auth, 14, Fix)             /* token missing, wrong, or required */              \
-  X(Closed, 15, Reconnect)     /* communicator closed or process forked */          \
-  X(Aborted, 16, Retry)        /* the user interrupted the wait */                  \
-  X(Invalid, 17, Fix)          /* bad argument; nothing was sent */                 \
-  X(UnknownTag, 18, Fix)       /* no call with this tag was started */              \
-  X(BusyTag, 19, Fix)          /* a call with this tag is already running */        \
-  X(Limit, 20, Fix)            /* more leaves, bytes or peers than the limits */    \
-  X(LocalSkew, 21, Fix)        /* local devices did not arrive together */          \
-  X(StateLost, 22, Fix)        /* every holder of the newest revision is gone */    \
-  X(Io, 23, Fix)               /* port in use, disk full, unresolvable name */      \
-  X(Damaged, 24, Report)       /* the journal is damaged; the record is named */    \
-  X(PeerLost, 25, Retry)       /* a peer died, hung or was cut off */               \
-  X(LinkLost, 26, Retry)       /* a link between two peers broke */                 \
-  X(Internal, 27, Report)      /* a bug of ours */                                  \
-  X(Skipped, 28, None)         /* own contribution left out: too slow */            \
-  X(Disputed, 29, Fix)         /* no majority says what the newest revision is */   \
+#define JCCL_CODES(X)                                                                           \
+  X(Ok, 0, None)               /* committed */                                                  \
+  X(Empty, 1, Retry)           /* sum of weights is 0: nobody contributed */                    \
+  X(TooFew, 2, Retry)          /* fewer than min_peers sites within the deadline */             \
+  X(Deadline, 3, Retry)        /* deadline passed; surely not committed here */                 \
+  X(InDoubt, 4, Resync)        /* deadline passed; the outcome is not known yet */              \
+  X(Mismatch, 5, Fix)          /* peers disagree in shape, dtype, codec or op */                \
+  X(Guard, 6, Fix)             /* own contribution left out: NaN or Inf */                      \
+  X(Corrupt, 7, Report)        /* digests differ twice, or the input changed during the call */ \
+  X(Evicted, 8, Resync)        /* the run went on without this peer */                          \
+  X(Resync, 9, Resync)         /* own state is behind or different */                           \
+  X(Resynced, 10, None)        /* state was replaced by the newest snapshot */                  \
+  X(MasterLost, 11, Reconnect) /* master unreachable beyond the grace period */                 \
+  X(Version, 12, Fix)          /* protocol versions differ */                                   \
+  X(WrongRun, 13, Fix)         /* master or journal belongs to another run */                   \
+  X(Auth, 14, Fix)             /* token missing, wrong, or required */                          \
+  X(Closed, 15, Reconnect)     /* communicator closed or process forked */                      \
+  X(Aborted, 16, Retry)        /* the user interrupted the wait */                              \
+  X(Invalid, 17, Fix)          /* bad argument; nothing was sent */                             \
+  X(UnknownTag, 18, Fix)       /* no call with this tag was started */                          \
+  X(BusyTag, 19, Fix)          /* a call with this tag is already running */                    \
+  X(Limit, 20, Fix)            /* more leaves, bytes or peers than the limits */                \
+  X(LocalSkew, 21, Fix)        /* local devices did not arrive together */                      \
+  X(StateLost, 22, Fix)        /* every holder of the newest revision is gone */                \
+  X(Io, 23, Fix)               /* port in use, disk full, unresolvable name */                  \
+  X(Damaged, 24, Report)       /* the journal is damaged; the record is named */                \
+  X(PeerLost, 25, Retry)       /* a peer died, hung or was cut off */                           \
+  X(LinkLost, 26, Retry)       /* a link between two peers broke */                             \
+  X(Internal, 27, Report)      /* a bug of ours */                                              \
+  X(Skipped, 28, None)         /* own contribution left out: too slow */                        \
+  X(Disputed, 29, Fix)         /* no majority says what the newest revision is */               \
   X(Banned, 30, Reconnect)     /* the run refuses this key or token */
 
 enum class Code : std::int32_t {
