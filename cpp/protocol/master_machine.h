@@ -1,6 +1,6 @@
 // The master: orders membership, starts attempts, decides outcomes. Pure: the driver owns sockets,
 // clock and journal and carries out Effects in the order journal (durable) → send → close.
-// Runs on whichever thread drives it, one event at a time. Rules: DESIGN §4, PROTOCOL.md.
+// Runs on whichever thread drives it, one event at a time. Rules: DECISIONS.md, wire/PROTOCOL.md.
 #pragma once
 
 #include <functional>
