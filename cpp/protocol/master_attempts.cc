@@ -481,9 +481,9 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                  {"attempt", base::to_text(outcome.attempt)},
                  {"code", std::string(base::name_of(code))},
                  {"text", text}});
+  edges_seen_ |= running.edges();
   const MasterAttempt over = std::move(running);
   running_.erase(over.attempt());
-  edges_seen_ |= running.edges();
   round.running.reset();
   ++round.aborts;
   touch(tag);
