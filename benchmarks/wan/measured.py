@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from benchmarks.wan import Net, parse
-from benchmarks.wan.selftest import ECHO, ping, ready
+from benchmarks.wan.probes import ECHO, ping, ready
 
 # Measure the network, not a busy machine's scheduler. (Real-time priority is for pings
 # only: iperf3 spins.)

@@ -20,29 +20,12 @@ import time
 from pathlib import Path
 
 from benchmarks.wan import Net, WanError, collect_garbage, missing, networks
+from benchmarks.wan.measured import MEASURED
 from benchmarks.wan.net import HERE, sh, start_time
+from benchmarks.wan.probes import ECHO, PING, PY, ping, ready
 
-PY = sys.executable
 PAYLOAD_BYTES = 8 << 20
 DEADLINE_S = 20  # of whatever is waited for
-ECHO = """
-import socket, threading
-def serve(c):
-    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    while d := c.recv(65536): c.sendall(d)
-s = socket.create_server(("", 7))
-print("ready", flush=True)
-while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
-"""
-PING = """
-import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7))
-s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-for _ in range(int(sys.argv[2])):
-    t = time.monotonic(); s.sendall(b"x"); s.recv(1)
-    print((time.monotonic() - t) * 1e3, flush=True)
-    time.sleep(0.01)
-"""
 SINK = """
 import hashlib, socket
 s = socket.create_server(("", 9)); print("ready", flush=True)
@@ -55,21 +38,6 @@ import random, socket, sys
 s = socket.create_connection((sys.argv[1], 9))
 s.sendall(random.Random(1).randbytes(int(sys.argv[2])))
 """
-
-
-def ready(net, host, code, first=()):
-    """Starts Python code on a host; returns once it has printed a line."""
-    argv = [*first, PY, "-c", code]
-    p = net.popen(host, argv, stdout=subprocess.PIPE, text=True)
-    p.stdout.readline()
-    return p
-
-
-def ping(net, a, b, count=10, first=()):
-    """Round trips in ms, sorted."""
-    argv = [*first, PY, "-c", PING, net.addr[b], count]
-    done = net.run(a, argv, stdout=subprocess.PIPE, text=True, check=True)
-    return sorted(map(float, done.stdout.split()))
 
 
 def until(condition):
@@ -234,8 +202,6 @@ def main(args):
         return 0
     tests = list(FUNCTIONAL)
     if "--functional" not in args:
-        from benchmarks.wan.measured import MEASURED
-
         tests += MEASURED
     names = [a for a in args if not a.startswith("--")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
