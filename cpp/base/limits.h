@@ -1,4 +1,4 @@
-// Bounds on everything that could otherwise grow by somebody else's wish.
+// Bounds on everything that others could otherwise make grow without end.
 #pragma once
 
 #include <cstddef>

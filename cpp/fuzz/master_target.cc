@@ -194,7 +194,7 @@ class MasterScript {
         JCCL_CHECK(outcome->round == commit->second.round);
       } else if (outcome->verdict == wire::Verdict::kAborted) {
         JCCL_CHECK(commit == commits_.end());
-        // Who asks about one that nobody was given yet has made it up (DECISIONS, Known limits).
+        // A peer may ask about an attempt that the master never started (DECISIONS, Known limits).
         if (started_.count(outcome->attempt) > 0) aborted_.insert(outcome->attempt);
       }
     } else if (const auto* roster = std::get_if<wire::Roster>(&send.message)) {

@@ -86,8 +86,8 @@ bool State::all_ask_alike(const wire::Tag& tag) const {
 }
 
 // A hint follows from the call, so among equal calls it is equal, and so does what the call allows
-// its contributors. Who says another than most has made it up: the plan would not fit the others'
-// calls.
+// its contributors. A member whose hint differs from that of most is at fault: the plan would not
+// fit the others' calls.
 bool State::agree_on_hint(const wire::Tag& tag) {
   using Follows = std::tuple<base::Bytes, std::uint32_t, bool>;
   std::map<std::pair<std::uint32_t, Follows>, std::vector<wire::Incarnation>> hints;
