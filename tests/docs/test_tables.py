@@ -144,3 +144,19 @@ def test_the_names_in_place_of_pccl_exist():
         (jccl.Communicator, re.findall(r"\bcomm\.(\w+)", in_python)),
     ):
         assert names and not [one for one in names if not hasattr(owner, one)]
+
+
+def test_the_stages_of_ci_are_those_it_runs():
+    text = section(ROOT / "CONTRIBUTING.md", "What CI runs")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "|" in line]
+    shown = [(stage, target.strip("`")) for stage, target, _ in rows[2:]]
+    held = re.findall(r'/stage "(.+?)"', (ROOT / ".ci" / "run").read_text())
+    stages = [(stage, "–") for stage in held]
+    recipes = re.findall(
+        r"^([\w-]+):[^\n=]*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M
+    )
+    for target, recipe in recipes:
+        if target in {target for _, target in shown}:
+            found = re.findall(r'\$\(STAGE\) "(.+?)"', recipe)
+            stages += [(stage, target) for stage in found]
+    assert shown == stages
