@@ -99,7 +99,7 @@ check-processes: .venv/.ready-test
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
 	$(STAGE) "kills in checkpoints" $(PY) -m tests.stress.checkpoints
-	$(STAGE) "kills in site checkpoints" $(PY) -m tests.stress.site_checkpoints --kills 16
+	$(STAGE) "kills in site checkpoints" $(PY) -m tests.stress.site_checkpoints --kills 8
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 

@@ -87,12 +87,14 @@ def kill(monkeypatch):
 SAVING = [one for one in moments.MOMENTS if not one.startswith("restore")]
 
 
-@pytest.mark.parametrize("moment", SAVING)
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "place, moment", [(at % 2, moment) for at, moment in enumerate(SAVING)]
+)
 def test_at_no_moment_of_a_save_is_there_less_than_one_checkpoint(
     tmp_path, kill, moment, place
 ):
-    """Also with keep=1, when what was before goes as the new one is there."""
+    """Also with keep=1, when what was before goes as the new one is there. Of either
+    process at any moment: `tests.stress.site_checkpoints`."""
     before = site(tmp_path, keep=1)
     all_save(before, 1)
     kill(before[place], moment)

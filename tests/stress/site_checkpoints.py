@@ -1,7 +1,7 @@
 """As `checkpoints`, of a site of several processes: one of them is killed, and soon
 after it the others, as JAX ends them.
 
-    python -m tests.stress.site_checkpoints --kills 16     # in CI
+    python -m tests.stress.site_checkpoints --kills 8     # in CI
     python -m tests.stress.site_checkpoints --kills 1000   # of make long-checkpoints
 
 Each life of the site has another number of processes. Wrong is: processes that restore
