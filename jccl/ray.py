@@ -67,7 +67,7 @@ def run(
     except ImportError:
         raise ImportError("jccl.ray needs Ray: pip install 'jccl[ray]'") from None
     ray.init(ignore_reinit_error=True)
-    secret = secret_of(store)
+    secret = _secret_of(store)
     with typed_errors():
         master = _native.core().Master.start(
             bind=f"{ray.util.get_node_ip_address()}:0",
@@ -83,7 +83,7 @@ def run(
         master.stop()
 
 
-def secret_of(store: str) -> str:
+def _secret_of(store: str) -> str:
     """Of the run whose journal this is: another one could not continue it."""
     given = read_token(None, None)
     kind, _, path = store.partition(":")

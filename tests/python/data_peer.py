@@ -37,5 +37,6 @@ with jccl.connect(reactions=jccl.Reactions(on_fault="warn")) as comm:
     while not stop.exists() or plan.pool.rounds < int(stop.read_text()):
         carry, ids = plan.take(carry)
         row = [comm.attributes().id, plan.pool.rounds, plan.counted, ids.tolist()]
-        print("TOOK", json.dumps(row), flush=True)
+        # In one write: lines of the log come between two.
+        print(f"TOOK {json.dumps(row)}\n", end="", flush=True)
         carry = step(carry, float(ids.mean()) * 1e-3)

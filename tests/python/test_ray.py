@@ -162,21 +162,21 @@ def test_the_example_goes_on_after_its_driver_was_killed(tmp_path):
 
 def test_a_journal_keeps_its_secret_for_the_next_driver(tmp_path, monkeypatch):
     store = f"sqlite:{tmp_path / 'run.db'}"
-    secret = jccl.ray.secret_of(store)
-    assert jccl.ray.secret_of(store) == secret != jccl.ray.secret_of("memory:")
+    secret = jccl.ray._secret_of(store)
+    assert jccl.ray._secret_of(store) == secret != jccl.ray._secret_of("memory:")
     kept = tmp_path / "run.db.secret"
     assert kept.stat().st_mode & 0o777 == 0o600
     master = _native.core().Master.start(store=store, token=secret, start_peers=1)
     master.stop()
     again = _native.core().Master.start(
-        store=store, token=jccl.ray.secret_of(store), start_peers=1
+        store=store, token=jccl.ray._secret_of(store), start_peers=1
     )
     again.stop()
     kept.write_text("")
     with pytest.raises(AuthError):
-        jccl.ray.secret_of(store)
+        jccl.ray._secret_of(store)
     monkeypatch.setenv("JCCL_TOKEN", "given")
-    assert jccl.ray.secret_of(store) == "given"
+    assert jccl.ray._secret_of(store) == "given"
 
 
 @pytest.mark.parametrize("wrong", [{"peers": 0}, {"peers": 1, "restarts": -1}])

@@ -39,8 +39,7 @@ enum jccl_code {
   JCCL_IN_DOUBT = 4,     /* deadline passed; the outcome is not known yet */
   JCCL_MISMATCH = 5,     /* peers disagree in shape, dtype, codec or op */
   JCCL_GUARD = 6,        /* own contribution left out: NaN or Inf */
-  JCCL_CORRUPT = 7,      /* result digests differ twice in a row, or the input changed during
-                            the call */
+  JCCL_CORRUPT = 7,      /* result digests differ twice, or the input changed in the call */
   JCCL_EVICTED = 8,      /* the run went on without this peer */
   JCCL_RESYNC = 9,       /* own state is behind or different */
   JCCL_RESYNCED = 10,    /* state was replaced by the newest snapshot */
