@@ -172,51 +172,6 @@ TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) 
   EXPECT_LT(held, 30 * base::kSecond);
 }
 
-// They would end by their deadlines, and the slowest member would be charged with that.
-TEST_F(HostileMember, calls_that_have_no_time_for_it_wait_for_no_joiner) {
-  begin(options());
-  wire::Sync sync;
-  sync.tag = "model", sync.deadline = 600 * base::kSecond;
-  wire::Hello holder = hello(100, "a");
-  holder.addresses = {"127.0.0.1:1"};
-  (void)join(1, holder);
-  (void)say(1, sync);
-  (void)say(1, wire::Published{{"model", 0, {}}});
-  sync.digest = {9, 9};
-  for (ConnId conn = 10; conn < 14; ++conn) (void)join(conn, hello(1000 + conn, cat("o", conn)));
-  std::vector<wire::Start> starts;
-  const auto pass = [&](base::Duration time) {
-    for (const base::Time end = now_ + time; now_ < end;) {
-      now_ += 100 * base::kMillisecond;
-      std::vector<MasterEffects> all;
-      for (ConnId conn = 10; conn < 14; ++conn) all.push_back(say(conn, wire::Heartbeat{}));
-      all.push_back(say(1, wire::Heartbeat{}));
-      all.push_back(on(Tick{}));
-      for (const auto& effects : all) {
-        for (const wire::Start& start : sent<wire::Start>(effects)) starts.push_back(start);
-      }
-    }
-  };
-  for (std::uint64_t n = 0; n < 8; ++n) {
-    for (ConnId conn = 10; conn < 14; ++conn) (void)say(conn, sync);
-    wire::Ready call = ready("model", n + 1);
-    call.has_state = true;
-    call.revision = n, call.state = {n, 0};
-    call.deadline = 10'900 * base::kMillisecond;
-    starts = sent<wire::Start>(say(1, call));
-    const base::Time asked = now_;
-    while (starts.empty() && now_ < asked + call.deadline) pass(100 * base::kMillisecond);
-    ASSERT_FALSE(starts.empty()) << n;
-    if (n > 4) {  // what rounds usually take is known
-      EXPECT_LE(now_ - asked, 100 * base::kMillisecond) << n << ": rounds take 10 s";
-    }
-    pass(10 * base::kSecond - (now_ - asked));
-    (void)say(1, wire::Done{starts[0].attempt, {n, 1}});
-    (void)say(1, wire::Published{{"model", n + 1, {n + 1, 0}}});
-    pass(100 * base::kMillisecond);
-  }
-}
-
 // Of two the word of one is all there is: that it is done itself, and has nothing left to send.
 TEST_F(HostileMember, one_of_two_can_have_the_other_evicted_as_a_straggler) {
   MasterOptions two = options();

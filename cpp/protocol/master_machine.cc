@@ -275,20 +275,17 @@ void MasterMachine::State::extend_holds() {
 }
 
 // Rounds that are held have half of the time of their calls left, and twice what they usually take.
-// A short hold leaves them one and a half times that; calls that have less wait for no joiner.
+// For a short hold all calls have the time.
 Time MasterMachine::State::held_until(Time until) const {
-  Time last = hold_began_ + kHoldMax;
   for (const auto& [tag, round] : rounds_) {
     if (!ledger_.standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
     for (const auto& [incarnation, open] : round.ready) {
       const Duration left = JCCL_PLANTED("half-a-call-is-enough") ? 0 : 2 * round.usual;
       until =
           std::min({until, open.since + (open.deadline - open.since) / 2, open.deadline - left});
-      if (!JCCL_PLANTED("a-second-is-always-there"))
-        last = std::min(last, open.deadline - round.usual * 3 / 2);
     }
   }
-  return std::max(until, last);
+  return std::max(until, hold_began_ + kHoldMax);
 }
 
 // A hold ends in time, when rounds wait for the site anyway, or when it is gone.
