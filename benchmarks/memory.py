@@ -18,7 +18,6 @@ should fall as 1/P. The checkpoint is all of the site's.
 from __future__ import annotations
 
 import functools
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -96,9 +95,7 @@ def _places(processes: int) -> list[list[str]]:
     """What the processes of a site are told besides; none: one that is a peer alone."""
     if not processes:
         return [[]]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    coordinator = f"127.0.0.1:{groups.free_port()}"
     return [[str(one), str(processes), coordinator] for one in range(processes)]
 
 

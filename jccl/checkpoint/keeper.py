@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import logging
 import os
 import re
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 
@@ -38,8 +38,6 @@ from jccl.sites import ShardedCommunicator
 
 # `jccl run` names a peer's next life `peer-2.1`.
 _NEXT_LIFE = re.compile(r"(peer-\d+)\.\d+((?:-\d+)?)")
-
-T = TypeVar("T")
 
 
 class Checkpoints:
@@ -249,10 +247,7 @@ class Checkpoints:
             if with_shared or self._own:
                 record = writing.write(self._store, job, with_shared=with_shared)
                 of_all = self._shared and with_shared
-                held = record.portion.held if record.portion else range(1)
-                writing.tidy(
-                    self._store, self._site, self._keep, held, of_all_sites=of_all
-                )
+                writing.tidy(self._store, record, self._keep, of_all_sites=of_all)
                 say(logging.DEBUG, f"{record}, is complete")
         except Exception as fault:
             say(logging.ERROR, f"checkpoint {job.number} is not saved: {fault}")
@@ -296,8 +291,7 @@ class Checkpoints:
         """
         moments.reached("restore-begun")
         split = self._split(state)
-        found, fault = _tried(lambda: records.find(self._store))
-        self._team.agreed(fault)
+        found, _ = self._team.by_all(lambda: records.find(self._store))
         assert found is not None
         run = self._comm.attributes().run_id
         usable = self._candidates(found, run, number)
@@ -317,17 +311,15 @@ class Checkpoints:
             return state, data
         for i in common:
             whole = usable[i]
-            shared, fault = _tried(
-                lambda whole=whole: reading.shared(  # type: ignore[misc]
-                    self._store, whole, self._team.share
-                )
+            shared, damage = self._team.by_all(
+                functools.partial(reading.shared, self._store, whole, self._team.share)
             )
-            if isinstance(fault, DamagedError):
+            if damage:
                 say(
                     logging.ERROR,
-                    f"{whole}, is refused: {fault.text}; the one before it is tried",
+                    f"{whole}, is refused: {damage.text}; the one before it is tried",
                 )
-            if not self._team.agreed(fault) or shared is None:
+            if shared is None:
                 continue
             self._tell(whole, run)
             result = self._with_own(split, whole, found, shared, data)
@@ -363,6 +355,13 @@ class Checkpoints:
                 "that comes, or the one with source=True, gives its own to all",
             )
 
+    def _own_state(
+        self, split: trees.Split, held: Whole, shared: reading.Arrays
+    ) -> Any:
+        if not held.holds(OWN):
+            return split.with_shared(shared)
+        return split.with_all(shared, reading.own(self._store, held))
+
     def _with_own(
         self,
         split: trees.Split,
@@ -378,23 +377,17 @@ class Checkpoints:
             and one.number <= whole.number
         ]
         for i in self._team.common([one.identity for one in mine]):
-            held, state, fault = mine[i], None, None
-            with_own = held.holds(OWN)
-            if with_own:
-                state, fault = _tried(
-                    lambda held=held: split.with_all(  # type: ignore[misc]
-                        shared, reading.own(self._store, held)
-                    )
-                )
-            if isinstance(fault, DamagedError):
-                say(logging.ERROR, f"{held}: its own part is refused: {fault.text}")
-            if not self._team.agreed(fault):
+            held = mine[i]
+            state, damage = self._team.by_all(
+                functools.partial(self._own_state, split, held, shared)
+            )
+            if damage:
+                say(logging.ERROR, f"{held}: its own part is refused: {damage.text}")
+            if state is None:
                 continue
             if held.first.data is not None:
                 data = _like(data, trees.decoded(held.first.data))
-            if not with_own:
-                return split.with_shared(shared), data
-            if held.revisions != whole.revisions:
+            if held.holds(OWN) and held.revisions != whole.revisions:
                 say(
                     logging.INFO,
                     f"what is {self._site}'s own comes from checkpoint {held.number}",
@@ -407,13 +400,6 @@ class Checkpoints:
             "before: it begins with a new inner state",
         )
         return split.with_shared(shared), data
-
-
-def _tried(act: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    try:
-        return act(), None
-    except Exception as fault:
-        return None, fault
 
 
 def _like(template: Any, data: Any) -> Any:

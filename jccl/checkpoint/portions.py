@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jccl.checkpoint.records import OWN, SHARED, Leaf, Portion, Record, Span, Whole
+from jccl.checkpoint.records import OWN, SHARED, Leaf, Record, Span, Whole
 
 Box = tuple[Span, ...]
 ALIKE = f"{OWN}.alike"  # leaves that each process has whole; the first one saves them
@@ -89,31 +89,28 @@ def leaves_of(whole: Whole, item: str) -> dict[str, Leaf]:
 
 def pieces_of(whole: Whole, item: str, leaf: Leaf) -> Iterator[Piece]:
     first = whole.first
-    if first.portion is None:
+    if item == SHARED:
+        for record in whole.records:
+            yield from (shared_piece(record, leaf, part) for part in record.held)
+    elif first.portion is None:
         yield Piece(first, item, leaf.name, whole_box(leaf.shape))
-    elif item == SHARED:
-        for record, portion in _portions(whole):
-            for part in range(portion.first, portion.first + portion.count):
-                yield shared_piece(record, portion, leaf, part)
     elif leaf.name not in first.portion.boxes:
         yield Piece(first, ALIKE, leaf.name, whole_box(leaf.shape))
     else:
-        for record, portion in _portions(whole):
-            for i, box in enumerate(portion.boxes[leaf.name]):
+        for record in whole.records:
+            assert record.portion is not None
+            for i, box in enumerate(record.portion.boxes[leaf.name]):
                 yield Piece(record, OWN, f"{leaf.name}/{i}", box)
 
 
-def shared_piece(record: Record, portion: Portion, leaf: Leaf, part: int) -> Piece:
+def shared_piece(record: Record, leaf: Leaf, part: int) -> Piece:
+    portion = record.portion
+    if portion is None:
+        return Piece(record, SHARED, leaf.name, whole_box(leaf.shape))
     dimension = portion.cuts.get(leaf.name, -1)
     box = part_box(leaf.shape, dimension, part, portion.parts)
     item = item_of(part, dimension)
     return Piece(record, item, leaf.name, box, flat=dimension < 0)
-
-
-def _portions(whole: Whole) -> Iterator[tuple[Record, Portion]]:
-    for record in whole.records:
-        assert record.portion is not None
-        yield record, record.portion
 
 
 def fill(out: np.ndarray, wanted: Box, piece: np.ndarray, box: Box) -> int:

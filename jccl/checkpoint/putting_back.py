@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jccl._options import Restore
-from jccl.checkpoint import portions
 from jccl.checkpoint.reading import Arrays
-from jccl.checkpoint.records import Found, Leaf, Whole, with_shared
+from jccl.checkpoint.records import Found, Whole, with_shared
 from jccl.communicator import Communicator, Synced
 from jccl.errors import DamagedError
 
@@ -77,7 +75,7 @@ def bring(
 
     def one(part: int, tag: str) -> Synced:
         named = {
-            leaf.name.removeprefix(tag).lstrip("/"): _part_of(arrays, whole, leaf, part)
+            leaf.name.removeprefix(tag).lstrip("/"): arrays.part(leaf.name, part)
             for leaf in whole.first.leaves[tag]
         }
         tree = named[""] if set(named) == {""} else _Part(named)
@@ -87,17 +85,6 @@ def bring(
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
         synced = list(threads.map(lambda call: one(*call), calls))
     return dict(zip(tags, synced, strict=False))
-
-
-def _part_of(arrays: Arrays, whole: Whole, leaf: Leaf, part: int) -> np.ndarray:
-    if whole.parts == 1 and whole.first.portion is None:
-        return arrays[leaf.name]
-    assert whole.first.portion is not None
-    dimension = whole.first.portion.cuts.get(leaf.name, -1)
-    box = portions.part_box(leaf.shape, dimension, part, whole.parts)
-    if dimension >= 0:
-        return arrays.read(leaf.name, box)
-    return arrays[leaf.name].reshape(-1)[portions.slices(box)]
 
 
 def is_taken(status: str, tags: Mapping[str, Any]) -> bool:

@@ -70,6 +70,12 @@ class Arrays(Mapping[str, np.ndarray]):
             )
         return out
 
+    def part(self, name: str, part: int) -> np.ndarray:
+        """A part of a shared leaf, as it crosses the wide area."""
+        leaf = self._leaves[name]
+        pieces = list(portions.pieces_of(self._whole, self._item, leaf))
+        return self._piece(leaf, pieces[part])
+
     def _piece(self, leaf: Leaf, piece: Piece) -> np.ndarray:
         return _array(self._load, leaf, piece)
 
@@ -111,25 +117,16 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
 
 def _parts(whole: Whole) -> Iterator[tuple[Record, int]]:
     for record in whole.records:
-        if record.portion is None:
-            yield record, 0
-        else:
-            first = record.portion.first
-            yield from ((record, first + i) for i in range(record.portion.count))
+        yield from ((record, part) for part in record.held)
 
 
 def _check_part(load: Load, record: Record, part: int) -> None:
-    of = record.portion
     for one in record.revisions:
-        arrays = []
-        for leaf in record.leaves[one.tag]:
-            if of is None:
-                box = portions.whole_box(leaf.shape)
-                piece = Piece(record, SHARED, leaf.name, box)
-            else:
-                piece = portions.shared_piece(record, of, leaf, part)
-            arrays.append(_array(load, leaf, piece))
-        wanted = one.digest.split()[part - of.first if of else 0]
+        arrays = [
+            _array(load, leaf, portions.shared_piece(record, leaf, part))
+            for leaf in record.leaves[one.tag]
+        ]
+        wanted = one.digest.split()[record.held.index(part)]
         made = digest(arrays)
         if made != wanted:
             raise DamagedError(f"{one} was saved, but {made[:16]} was read")

@@ -77,10 +77,6 @@ class Portion:
     def name(self) -> str:
         return f"{self.first}+{self.count}.{self.save}"
 
-    @property
-    def held(self) -> range:
-        return range(self.first, self.first + self.count)
-
     def __str__(self) -> str:
         last = self.first + self.count - 1
         these = f"part {last}" if self.count == 1 else f"parts {self.first} to {last}"
@@ -101,6 +97,12 @@ class Record:
     files: dict[str, Kept]
     data: Any  # the user's, as `encoded` makes it
     portion: Portion | None = None
+
+    @property
+    def held(self) -> range:
+        """The parts of the leaves; a site of one process has them as one."""
+        of = self.portion
+        return range(of.first, of.first + of.count) if of else range(1)
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -201,18 +203,11 @@ def wholes(found: Iterable[Found]) -> list[Whole]:
 
 def _in_order(records: list[Record]) -> list[Record]:
     """Nothing if a part is missing, or the portions are not of one revision."""
-    if records[0].portion is None:
-        return records
-    ordered = sorted(records, key=lambda r: r.portion.first if r.portion else 0)
-    at = 0
-    for record in ordered:
-        assert record.portion is not None
-        if record.portion.first != at:
-            return []
-        at += record.portion.count
+    ordered = sorted(records, key=lambda record: record.held.start)
+    held = [part for record in ordered for part in record.held]
     of = {tuple((x.tag, x.revision) for x in record.revisions) for record in records}
-    parts = records[0].portion.parts
-    return ordered if at == parts and len(of) == 1 else []
+    all_there = held == list(range(Whole(tuple(records)).parts))
+    return ordered if all_there and len(of) == 1 else []
 
 
 def partial(found: Iterable[Found]) -> list[Found]:
@@ -288,10 +283,9 @@ def _check(record: Record) -> None:
     of = record.portion
     leaves = [leaf for some in record.leaves.values() for leaf in some]
     shapes = {leaf.name: leaf.shape for leaf in leaves}
-    held = 1 if of is None else of.count
     fine = (
         record.number >= 0
-        and all(len(one.digest.split()) == held for one in record.revisions)
+        and all(len(x.digest.split()) == len(record.held) for x in record.revisions)
         and {one.tag for one in record.revisions} == set(record.leaves)
         and all(_is_shape(leaf.shape) for leaf in leaves)
     )

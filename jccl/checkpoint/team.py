@@ -9,8 +9,8 @@ is nothing to say.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -18,7 +18,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jccl.errors import DamagedError, IoError
 
+T = TypeVar("T")
 _MOST = 64  # candidates that are spoken about: the newest
+_CANNOT_GO_ON = "cannot go on: see what it says of it"
 
 
 class Team:
@@ -27,7 +29,9 @@ class Team:
     def __init__(self, processes: int = 1, place: int = 0) -> None:
         self.processes = processes
         self.place = place
-        self._devices: list[Any] = []
+        self._rows_on: NamedSharding | None = None  # a row on each device
+        self._everywhere: Callable[[Any], Any] | None = None
+        self._firsts: list[int] = []  # the first device of each process
 
     def meet(self, leaves: Sequence[Any]) -> None:
         """On the devices of these arrays."""
@@ -36,28 +40,31 @@ class Team:
         for leaf in leaves:
             place = getattr(leaf, "sharding", None)
             if isinstance(place, NamedSharding) and not place.is_fully_addressable:
-                self._devices = list(place.mesh.devices.flat)
-                return
+                return self._meet_on(list(place.mesh.devices.flat))
         raise ValueError(
             f"no array of this state lies on the mesh of the site's {self.processes} "
             "processes; put the parameters there with jax.device_put(x, "
             "NamedSharding(mesh, spec))"
         )
 
+    def _meet_on(self, devices: list[Any]) -> None:
+        mesh = Mesh(np.array(devices), ("device",))
+        self._rows_on = NamedSharding(mesh, PartitionSpec("device"))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        self._everywhere = jax.jit(lambda rows: rows, out_shardings=everywhere)
+        of = [device.process_index for device in devices]
+        self._firsts = [of.index(process) for process in dict.fromkeys(of)]
+
     def gather(self, numbers: Sequence[int]) -> np.ndarray:
         """The numbers of all processes, uint32[processes, n], in their order."""
         mine = np.array(numbers, np.uint32)[None]
         if self.processes == 1:
             return mine
-        mesh = Mesh(np.array(self._devices), ("device",))
-        spread = NamedSharding(mesh, PartitionSpec("device"))
-        shape = (len(self._devices), mine.shape[1])
-        rows = jax.make_array_from_callback(shape, spread, lambda _: mine)
-        everywhere = NamedSharding(mesh, PartitionSpec())
-        all_rows = jax.jit(lambda x: x, out_shardings=everywhere)(rows)
-        of = [device.process_index for device in self._devices]
-        firsts = [of.index(process) for process in dict.fromkeys(of)]
-        return np.asarray(all_rows.addressable_data(0))[firsts]
+        assert self._rows_on is not None and self._everywhere is not None
+        shape = (self._rows_on.mesh.size, mine.shape[1])
+        rows = jax.make_array_from_callback(shape, self._rows_on, lambda _: mine)
+        everywhere = self._everywhere(rows)
+        return np.asarray(everywhere.addressable_data(0))[self._firsts]
 
     @property
     def share(self) -> tuple[int, int]:
@@ -66,18 +73,24 @@ class Team:
     def all(self, flag: bool) -> bool:
         return bool(self.gather([flag]).all())
 
-    def agreed(self, fault: BaseException | None) -> bool:
-        """Whether all have come so far without a fault. Damage of one is a No on all;
-        other faults are raised on all, so that nobody waits for that one."""
-        damaged = isinstance(fault, DamagedError)
-        worst = int(self.gather([0 if fault is None else 1 if damaged else 2]).max())
-        if fault is not None and not damaged:
+    def by_all(
+        self, act: Callable[[], T], otherwise: str = _CANNOT_GO_ON
+    ) -> tuple[T | None, DamagedError | None]:
+        """What all of them do: the result, and None if one found damage; and the damage
+        that this one found. Other faults are raised on all, so that nobody waits for
+        the one that has it; `otherwise` says so to the others."""
+        value, fault = None, None
+        try:
+            value = act()
+        except Exception as problem:
+            fault = problem
+        damage = fault if isinstance(fault, DamagedError) else None
+        worst = int(self.gather([0 if fault is None else 1 if damage else 2]).max())
+        if fault is not None and damage is None:
             raise fault
         if worst == 2:
-            raise IoError(
-                "another process of this site cannot go on: see what it says of it"
-            )
-        return worst == 0
+            raise IoError(f"another process of this site {otherwise}")
+        return (value if worst == 0 else None), damage
 
     def common(self, names: Sequence[str]) -> list[int]:
         """Places in `names` of those that all processes have, in the first one's
@@ -85,12 +98,20 @@ class Team:
         if self.processes == 1:
             return list(range(len(names)))
         mine = [_hash(name) for name in names][:_MOST]
-        halves = [half for one in mine for half in divmod(one, 1 << 32)]
-        halves += [0] * (2 * _MOST - len(halves))
-        first = self.gather(halves)[0].tolist()
-        asked = [first[i] << 32 | first[i + 1] for i in range(0, 2 * _MOST, 2)]
+        padded = mine + [0] * (_MOST - len(mine))
+        first = self.gather([word for one in padded for word in words_of(one)])[0]
+        asked = [number_of(*pair) for pair in first.reshape(_MOST, 2).tolist()]
         have = self.gather([one in mine for one in asked]).all(axis=0)
         return [mine.index(asked[i]) for i in np.flatnonzero(have)]
+
+
+def words_of(number: int) -> tuple[int, int]:
+    """Of 64 bits, as `gather` takes them."""
+    return divmod(number, 1 << 32)
+
+
+def number_of(high: int, low: int) -> int:
+    return high << 32 | low
 
 
 def _hash(name: str) -> int:

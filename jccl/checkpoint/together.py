@@ -9,13 +9,13 @@ import json
 import logging
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jccl._watch import say
 from jccl.checkpoint.stores import Store
-from jccl.checkpoint.team import Team
-from jccl.errors import Error, InvalidError, IoError
+from jccl.checkpoint.team import Team, number_of, words_of
+from jccl.errors import Error, InvalidError
 
 _NOBODY = 0xFFFFFFFF
 
@@ -46,8 +46,8 @@ def plan(team: Team, said: Said) -> Plan | None:
     save = secrets.randbits(64)
     before = said.before if said.before >= 0 else _NOBODY
     mine = [
-        *(save & _NOBODY, save >> 32, said.busy, before),
-        *(said.number & _NOBODY, said.number >> 32),
+        *(*words_of(save), said.busy, before),
+        *words_of(said.number),
         zlib.crc32(json.dumps(said.data, sort_keys=True).encode()),
         *said.leaves.values(),
     ]
@@ -68,12 +68,12 @@ def plan(team: Team, said: Said) -> Plan | None:
         )
     if differ[4] or differ[5]:
         return None
-    low, high, _, first_before, *_ = table[0].tolist()
+    high, low, _, first_before, *_ = table[0].tolist()
     return Plan(
         number=said.number,
         before=-1 if first_before == _NOBODY else first_before,
         busy=bool(table[:, 2].any()),
-        save=f"{high << 32 | low:016x}",
+        save=f"{number_of(high, low):016x}",
     )
 
 
@@ -82,16 +82,17 @@ def meet(team: Team, leaves: Sequence[Any], store: Store) -> None:
     team.meet(leaves)
     if team.processes == 1:
         return
-    words = team.gather([secrets.randbits(32), secrets.randbits(32)])[0].tolist()
-    name = f"meeting/{words[0]:08x}{words[1]:08x}"
+    word = number_of(*team.gather(words_of(secrets.randbits(64)))[0].tolist())
+    name = f"meeting/{word:016x}"
+    no_access = f"has no access to {store.where}: see what it says"
 
-    def mark() -> bool:
+    def mark() -> None:
         if team.place == 0:
             store.put(name, b"")
-        return True
 
-    _by_all(team, store, mark)
-    seen = team.all(_by_all(team, store, lambda: name in store.names()))
+    team.by_all(mark, no_access)
+    sees_it, _ = team.by_all(lambda: name in store.names(), no_access)
+    seen = team.all(bool(sees_it))
     if team.place == 0:
         try:
             store.remove([name])
@@ -103,18 +104,3 @@ def meet(team: Team, leaves: Sequence[Any], store: Store) -> None:
             f"{store.where}: each saves only what it holds, so give all of them one "
             "folder of a file system that they share, or a bucket"
         )
-
-
-def _by_all(team: Team, store: Store, act: Callable[[], bool]) -> bool:
-    """Raises on all processes what it raises on one: nobody waits for that one."""
-    fault: Error | OSError | None = None
-    done = False
-    try:
-        done = act()
-    except (Error, OSError) as problem:
-        fault = problem
-    if team.all(fault is None):
-        return done
-    raise fault or IoError(
-        f"another process of this site has no access to {store.where}: see what it says"
-    )

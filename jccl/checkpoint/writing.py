@@ -93,17 +93,14 @@ def write(store: Store, job: Job, *, with_shared: bool) -> Record:
     return record
 
 
-def tidy(
-    store: Store, site: str, keep: int, held: range, *, of_all_sites: bool
-) -> None:
-    """Removes what is beyond the newest `keep`, and what this process or the one before
-    it left unfinished. `held`: its parts, as other processes of the site may be writing
-    theirs."""
+def tidy(store: Store, last: Record, keep: int, *, of_all_sites: bool) -> None:
+    """Removes what is beyond the newest `keep`, and what the process that wrote `last`,
+    or the one before it, left unfinished: others of its site may be writing theirs."""
     moments.reached("prune-begun")
     found = records.find(store)
-    mine = [one for one in found if one.site == site]
+    mine = [one for one in found if one.site == last.site]
     for one in mine:
-        if one.part not in held:
+        if one.part not in last.held:
             continue
         if one.record:  # without what an earlier try of it left
             rest = [n for n in one.names[1:] if n not in one.record.files]

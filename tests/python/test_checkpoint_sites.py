@@ -49,7 +49,7 @@ def test_what_two_processes_saved_comes_back_in_any_number(tmp_path, processes):
 def test_nobody_saves_what_another_one_holds(tmp_path):
     all_save(site(tmp_path), 3)
     one, other = [r.record for r in records.find(stores.Folder(str(tmp_path)))]
-    assert [one.portion.held, other.portion.held] == [range(2), range(2, 4)]
+    assert [one.held, other.held] == [range(2), range(2, 4)]
     assert {"own.alike"} == {i for i in one.items if i.startswith("own.")}
     assert not {i for i in other.items if i.startswith("own.")}
     shared = [{i for i in r.items if i.startswith("shared")} for r in (one, other)]
