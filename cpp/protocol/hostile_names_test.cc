@@ -172,6 +172,85 @@ TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) 
   EXPECT_LT(held, 30 * base::kSecond);
 }
 
+// Three members of which c takes 20 s, and calls of 20.9 s, which no hold of a second leaves time
+// for.
+struct TightCalls : HostileMember {
+  static constexpr base::Duration kCall = 20'900 * base::kMillisecond;
+  struct Member {
+    base::Duration takes = 0;
+    base::Time done_at = base::kNever, due = base::kNever;
+    wire::Attempt attempt;
+  };
+  void SetUp() override {
+    begin(options());
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      wire::Hello peer = hello(100 * conn, std::string(1, static_cast<char>('a' + conn - 1)));
+      peer.addresses = {"127.0.0.1:1"};
+      (void)join(conn, peer);
+      members_[conn].takes = (conn == 3 ? 20 : 5) * base::kSecond;
+    }
+    wire::Sync sync;
+    sync.tag = "model", sync.deadline = 9000 * base::kSecond;
+    for (const ConnId conn : {1, 2, 3}) (void)say(conn, sync);
+    for (const ConnId conn : {1, 2, 3}) (void)say(conn, wire::Published{{"model", 0, {}}});
+    for (const ConnId conn : {1, 2, 3}) call(conn);
+  }
+  void call(ConnId conn) {
+    wire::Ready ready{};
+    ready.round = {"model", n_ + 1}, ready.call = ++calls_, ready.deadline = kCall;
+    ready.has_state = true, ready.revision = n_, ready.state = {n_, 0};
+    hear(say(conn, wire::Published{{"model", n_, {n_, 0}}}));
+    hear(say(conn, ready));
+  }
+  void hear(const MasterEffects& effects) {
+    for (const HistoryLine& line : effects.history) kinds_[line.kind]++;
+    for (const auto& send : effects.send) {
+      if (const auto* start = std::get_if<wire::Start>(&send.message)) {
+        Member& member = members_[send.conn];
+        member.attempt = start->attempt, member.done_at = now_ + member.takes;
+      } else if (const auto* outcome = std::get_if<wire::Outcome>(&send.message)) {
+        members_[send.conn].done_at = base::kNever;
+        if (outcome->verdict == wire::Verdict::kCommitted) n_ = outcome->round.n;
+        members_[send.conn].due = now_ + 200 * base::kMillisecond;  // the program's own step
+      }
+    }
+  }
+  std::uint64_t n_ = 0, calls_ = 0;
+  std::map<ConnId, Member> members_;
+  std::map<std::string, int> kinds_;
+};
+
+TEST_F(TightCalls, that_holds_leave_no_time_for_are_nobodys_fault) {
+  wire::Sync sync;  // of joiners that never fetch what they are offered
+  sync.tag = "model", sync.deadline = 9000 * base::kSecond, sync.digest = {9, 9};
+  for (ConnId conn = 10; conn < 14; ++conn) (void)join(conn, hello(1000 + conn, cat("o", conn)));
+  const base::Time begun = now_;
+  for (int turn = 0; turn < 50'000; ++turn) {  // 1,000 s
+    now_ += 20 * base::kMillisecond;
+    for (auto& [conn, member] : members_) {
+      if (now_ >= member.due) {
+        member.due = base::kNever;
+        call(conn);
+      }
+      if (now_ < member.done_at) continue;
+      member.done_at = base::kNever;
+      hear(say(conn, wire::Done{member.attempt, {n_, 1}}));
+    }
+    if (turn % 5 == 0) {
+      for (ConnId conn = 10; conn < 14; ++conn) hear(say(conn, sync));
+    }
+    if (turn % 25 == 0) {
+      for (const ConnId conn : {1, 2, 3, 10, 11, 12, 13}) hear(say(conn, wire::Heartbeat{}));
+    }
+    hear(on(Tick{}));
+  }
+  EXPECT_GT(kinds_["abort"], 0) << "holds end calls, or this shows nothing";
+  EXPECT_EQ(kinds_["held"], 0);
+  EXPECT_TRUE(is_member("c"));
+  EXPECT_GE(n_, 40U) << "of 50 that there is time for in " << (now_ - begun) / base::kSecond
+                     << " s";
+}
+
 // Of two the word of one is all there is: that it is done itself, and has nothing left to send.
 TEST_F(HostileMember, one_of_two_can_have_the_other_evicted_as_a_straggler) {
   MasterOptions two = options();

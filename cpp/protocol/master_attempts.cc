@@ -421,7 +421,8 @@ void State::commit(const wire::Tag& tag) {
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);
   note_weights(tag, running);
-  round.usual += (now_ - running.since - round.usual) / 4;
+  const base::Duration took = now_ - running.since;
+  round.usual = round.commits == 0 ? took : round.usual + (took - round.usual) / 4;
   round.cut_short = std::min(round.cut_short, 1U);
   round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));
   round.running.reset();

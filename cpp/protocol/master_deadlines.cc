@@ -22,7 +22,8 @@ constexpr std::uint32_t kCutShortMax = 4;                       // attempts in a
 constexpr double kShortShare = 1.0 / 2;
 constexpr double kTightShare = 15.0 / 16;  // READYs take longer at times
 constexpr int kOverShare = 8;              // of a call: with so little left it is over
-constexpr int kWholeShare = 4;  // … it was for a round if it had waited no longer for START
+constexpr int kCostlyHoldsRest = 8;  // of an attempt that lacked the time which a hold had taken
+constexpr int kWholeShare = 4;      // … it was for a round if it had waited no longer for START
 
 // What a call may have to have left when a round begins, to its master: half of its time to its
 // peer, or, for all to begin anew together, three quarters.
@@ -47,6 +48,7 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   Round& round = rounds_.at(tag);
   const bool near = now_ + options_.silence / 4 >= part.deadline;
   const bool over = JCCL_PLANTED("short-calls-are-always-over") ? near : now_ >= part.deadline;
+  if (near && note_hold(*round.running)) return note_cut_short(round);
   if (over && !hasty(part.incarnation, parts_of(*round.running))) {
     note_cut_short(round);
     return note_deadline(*round.running);
@@ -143,6 +145,7 @@ bool State::hurried(const wire::Tag& tag) {
 // may be shorter than `straggler_after`, or too short for heartbeats to be heard.
 void State::note_deadline(const MasterAttempt& running) {
   if (running.phase() == AttemptPhase::kAgreed) return note_owing(running);
+  if (note_hold(running)) return;
   const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
   if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
@@ -182,6 +185,19 @@ void State::note_deadline(const MasterAttempt& running) {
   }
   if (last != nullptr || note_tight_calls(running)) return;
   note_lost_time(running);
+}
+
+// START was held for a joiner, and the attempt has had no more time than is usual and the hold
+// took: nobody in it pays. Joiners have no hold then for much longer, so that other attempts tell
+// who is slow. Whether it is so.
+bool State::note_hold(const MasterAttempt& running) {
+  const Round& round = rounds_.at(running.round().tag);
+  const base::Duration had = now_ - running.since;
+  const bool enough = round.held == 0 || had > round.usual + round.held;
+  if (enough || JCCL_PLANTED("the-slowest-pays-for-holds")) return false;
+  const int times = JCCL_PLANTED("holds-that-cost-rounds-go-on") ? 0 : kCostlyHoldsRest;
+  holds_rest_until_ = std::max(holds_rest_until_, now_ + times * had);
+  return true;
 }
 
 // Deadlines have ended attempts one after the other, so calls should have more time left when the

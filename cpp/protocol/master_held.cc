@@ -95,9 +95,9 @@ base::Duration State::free_time() const {
 }
 
 // Keys that come by it wait.
-void State::hold_token(const std::string& token, base::Time since, base::Time until,
+void State::hold_token(const std::string& by, base::Time since, base::Time until,
                        base::Duration free) {
-  Throttle& throttle = throttles_[token];
+  Throttle& throttle = throttles_[by];
   throttle.held_until = throttle.held.add(since, free, options_.out_max, until);
   if (throttle.held_until <= now_) return;
   throttle.open = false;

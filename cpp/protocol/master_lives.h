@@ -226,7 +226,9 @@ struct Round {  // the volatile side of one tag
   // that it does not end the next: see hurried().
   std::uint32_t cut_short = 0;
   base::Duration needed = 0;
-  double weight = 0;  // the middle one of the last round that had two to compare
+  base::Time held_since = base::kNever;  // all are READY, and START is held for a joiner …
+  base::Duration held = 0;               // … for so long before the attempt that runs
+  double weight = 0;                     // the middle one of the last round that had two to compare
   bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 
@@ -253,7 +255,7 @@ struct KeptSeat {  // of a site that was kicked
   std::set<wire::PublicKey> keys;  // that may come back to it
 };
 
-enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
+enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers, kJoiner };
 
 struct Wait {  // why a round stands still
   WaitCause cause = WaitCause::kNothing;

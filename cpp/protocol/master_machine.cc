@@ -299,7 +299,8 @@ void MasterMachine::State::end_holds() {
   if (ended == 0) return;
   const Duration held = now_ - hold_began_;
   const bool is_short = held <= 2 * kHoldMax || JCCL_PLANTED("long-holds-rest-shortly");
-  holds_rest_until_ = now_ + std::max(kHoldsRest, (is_short ? 2 : kHoldsRestTimes) * held);
+  const Duration rest = std::max(kHoldsRest, (is_short ? 2 : kHoldsRestTimes) * held);
+  holds_rest_until_ = std::max(holds_rest_until_, now_ + rest);
   touch_all();
 }
 

@@ -237,7 +237,7 @@ void State::expire_round(const wire::Tag& tag) {
              cat("deadline passed before admission; ", kept ? outsider_text(*life, tag) : why));
     }
   }
-  if (round.ready.empty()) round.memory = {};
+  if (round.ready.empty()) round.memory = {}, round.held_since = base::kNever;
 }
 
 void State::form(const wire::Tag& tag) {
@@ -260,8 +260,11 @@ void State::form(const wire::Tag& tag) {
   }
   if (missing) send_on(tag);
   if (missing && !round.does_without()) return;  // the cheap half of forming_wait
-  if (forming_wait(tag).cause != WaitCause::kNothing) return;
-  if (agree(tag) && !hurried(tag)) launch(tag);
+  const WaitCause cause = forming_wait(tag).cause;
+  if (cause == WaitCause::kJoiner) round.held_since = std::min(round.held_since, now_);
+  if (cause != WaitCause::kNothing || !agree(tag) || hurried(tag)) return;
+  round.held = now_ - std::min(now_, std::exchange(round.held_since, base::kNever));
+  launch(tag);
 }
 
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
@@ -299,8 +302,8 @@ Wait State::forming_wait(const wire::Tag& tag) const {
     return {WaitCause::kPeers, cat("pauses after ", memory.tries, " attempts that failed")};
   }
   if (!holds_.empty() && ledger_.standing(tag).born) {
-    if (JCCL_PLANTED("held-round-says-nothing")) return {WaitCause::kPeers, ""};
-    return {WaitCause::kPeers,
+    if (JCCL_PLANTED("held-round-says-nothing")) return {WaitCause::kJoiner, ""};
+    return {WaitCause::kJoiner,
             cat("is held for ", holds_.begin()->first, ", which fetches the state")};
   }
   return {};

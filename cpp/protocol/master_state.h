@@ -183,8 +183,7 @@ struct MasterMachine::State {
   void charge_left(const wire::Tag& tag);
   void note_exit(const Life& life, const MasterAttempt& running);
   base::Duration free_time() const;
-  void hold_token(const std::string& token, base::Time since, base::Time until,
-                  base::Duration free);
+  void hold_token(const std::string& by, base::Time since, base::Time until, base::Duration free);
   void note_absence(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
 
@@ -197,6 +196,7 @@ struct MasterMachine::State {
   bool hasty(wire::Incarnation life, const std::vector<Part>& parts, double share = 1.0 / 8) const;
   bool hurried(const wire::Tag& tag);
   void note_deadline(const MasterAttempt& running);
+  bool note_hold(const MasterAttempt& running);
   bool note_short_calls(const MasterAttempt& running, const Part* holder);
   void note_cut_short(Round& round);
   bool note_tight_calls(const MasterAttempt& running);
