@@ -22,7 +22,7 @@ CPP = {
         "exchange",
         "net",
     },
-    "capi": {"base", "peer", "master", "jccl"},
+    "capi": {"base", "codec", "collective", "peer", "master", "jccl"},
     "sim": {
         "base",
         "codec",
@@ -32,7 +32,17 @@ CPP = {
         "snapshot",
         "exchange",
     },
-    "attack": {"base", "wire", "snapshot", "exchange", "net", "master", "peer"},
+    "attack": {
+        "base",
+        "codec",
+        "wire",
+        "collective",
+        "snapshot",
+        "exchange",
+        "net",
+        "master",
+        "peer",
+    },
     "fuzz": {
         "base",
         "codec",
@@ -50,8 +60,6 @@ CPP = {
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {
     "capi": {
-        "codec",
-        "collective",
         "exchange",
         "net",
         "protocol",

@@ -38,6 +38,33 @@ def test_a_folder_includes_only_what_its_row_names(folder):
     assert not wrong
 
 
+NO_CODE = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
+USED = re.compile(rf"\b({'|'.join(strata.CPP)})::")
+
+
+def used(text):
+    return set(USED.findall(NO_CODE.sub("", text)))
+
+
+def test_names_are_read_from_code_alone():
+    text = 'codec::Codec of; // wire::Ready\nlog("net::dial"); a.base::at'
+    assert used(text) == {"codec", "base"}
+
+
+# An include of a neighbour brings what that one includes.
+@pytest.mark.parametrize("folder", sorted(strata.CPP))
+def test_a_folder_uses_names_only_of_what_its_row_names(folder):
+    allowed = strata.CPP[folder] | {folder}
+    for_tests = allowed | strata.TESTS_ALSO.get(folder, set())
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}::"
+        for path in sources(ROOT / "cpp" / folder)
+        for name in used(path.read_text())
+        if name not in (for_tests if "_test." in path.name else allowed)
+    ]
+    assert not wrong
+
+
 def test_the_extension_includes_only_what_its_row_names():
     allowed = strata.XLA_EXT | {"xla_ext"}
     folders = set(strata.CPP)
