@@ -8,9 +8,9 @@
 #include <string>
 
 #include "exchange/redial.h"
+#include "exchange/stripe_tuner.h"
 #include "net/pacing.h"
 #include "peer/link_table.h"
-#include "peer/stripe_tuner.h"
 
 namespace jccl::peer {
 
@@ -36,7 +36,7 @@ struct LinkTable::Entry {
   std::unique_ptr<net::Link> link;
   std::map<std::uint64_t, std::unique_ptr<net::Dial>> dials;  // under way
   std::deque<std::uint64_t> queue;                            // keys of frames not yet made
-  StripeTuner tuner;
+  exchange::StripeTuner tuner;
   net::RateMeter meter;
   net::Pacing pacing;
   exchange::Redial redial;

@@ -169,7 +169,7 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
   if (!slot) {
     slot = std::make_unique<Entry>();
     slot->member = member;
-    slot->tuner = StripeTuner(options_.stripes);
+    slot->tuner = exchange::StripeTuner(options_.stripes);
     slot->down_since = loop_.now();
     slot->sink = std::make_unique<Sink>(owner_, member.incarnation);
     const Incarnation peer = member.incarnation;

@@ -1,11 +1,11 @@
-#include "peer/stripe_tuner.h"
+#include "exchange/stripe_tuner.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using base::kMillisecond;
@@ -171,4 +171,4 @@ TEST(PairedTurnsTest, one_pair_that_is_off_by_far_decides_nothing) {
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "peer/stripe_tuner.h"
-#include "peer/tuner_model.h"
+#include "exchange/stripe_tuner.h"
+#include "exchange/tuner_model.h"
 
-namespace jccl::peer::model {
+namespace jccl::exchange::model {
 namespace {
 
 constexpr std::uint64_t kSeeds = 200;
@@ -128,4 +128,4 @@ TEST(TunerModelTimesTest, a_receiver_that_many_connections_wear_out_is_spared_wi
 }
 
 }  // namespace
-}  // namespace jccl::peer::model
+}  // namespace jccl::exchange::model

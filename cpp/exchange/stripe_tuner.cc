@@ -1,4 +1,4 @@
-#include "peer/stripe_tuner.h"
+#include "exchange/stripe_tuner.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "base/planted.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using base::Duration;
@@ -215,4 +215,4 @@ void StripeTuner::end_trial(bool pays) {
   trying_ = false;
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

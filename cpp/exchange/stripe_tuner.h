@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/time.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 // The logarithms of B against A of a trial, one of each pair of turns.
 class PairedTurns {
@@ -75,4 +75,4 @@ class StripeTuner {
   base::Duration long_rest_ = 0;
 };
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 
-namespace jccl::peer::model {
+namespace jccl::exchange::model {
 
 inline constexpr std::uint32_t kStripesTried = 48;
 
@@ -184,4 +184,4 @@ inline std::vector<Scene> scenes() {
   };
 }
 
-}  // namespace jccl::peer::model
+}  // namespace jccl::exchange::model
