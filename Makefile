@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
-  lint types tidy clean help bench coverage long-bench \
+  docs lint types tidy clean help bench coverage long-bench \
   device-check long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
@@ -107,6 +107,10 @@ check-processes: .venv/.ready-test
 bench: .venv/.ready-test
 	for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name || exit 1; done
 	$(PY) -m benchmarks.report
+
+## make docs   the documentation as a site, in build/site
+docs: .venv/.ready-test
+	$(PY) docs/site/build.py
 
 lint: .venv/.ready-test
 	.venv/bin/ruff check .

@@ -1,0 +1,51 @@
+"""What stands where on the site: its sections, in their order, and their pages."""
+
+# Caption -> pages, as paths from the top of the repository without `.md`.
+SECTIONS = {
+    "Tutorials": ["docs/first-run", "docs/python", "docs/two-machines", "docs/resume"],
+    "How-to guides": [
+        "docs/which-form",
+        "docs/choosing",
+        "docs/data",
+        "docs/checkpoints",
+        "docs/operations",
+        "docs/standby",
+        "docs/slurm",
+        "docs/ray",
+        "docs/kubernetes",
+        "docs/skypilot",
+        "docs/gpu",
+        "docs/proofs",
+        "docs/lost-keys",
+        "docs/metagenome",
+        "benchmarks/wan/README",
+    ],
+    "Concepts": [
+        "docs/agreement",
+        "docs/diloco",
+        "SECURITY",
+        "docs/privacy",
+        "docs/reliability",
+        "docs/benchmarks",
+    ],
+    "Reference": [
+        "docs/reference",
+        "docs/cli",
+        "docs/c-api",
+        "docs/errors",
+        "docs/settings",
+        "docs/glossary",
+        "CHANGELOG",
+    ],
+    "For maintainers": [
+        "CONTRIBUTING",
+        "docs/architecture",
+        "cpp/wire/PROTOCOL",
+        "cpp/wire/FIELDS",
+        "cpp/collective/ALGORITHMS",
+        "cpp/protocol/DECISIONS",
+        "docs/dependencies",
+    ],
+}
+# Read on a forge alone: the site has its sections in their place.
+NOT_HERE = {"docs/index"}
