@@ -147,6 +147,7 @@ PYTHON = {
     "sphinxcontrib-serializinghtml": ("BSD-2-Clause", ""),
     "sqlalchemy": ("MIT", ""),
     "stevedore": ("Apache-2.0", ""),
+    "tensorboardx": ("MIT", "tests write event files"),
     "tensorstore": ("Apache-2.0", ""),
     "toml": ("MIT", ""),
     "treescope": ("Apache-2.0", ""),

@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": ("run", "command", "Start a master and N peers on this machine."),
     "launch": ("launch", "command", "Start a master, and a peer on each host by ssh."),
     "status": ("status", "command", "Show a run, and what each peer waits for."),
+    "top": ("top", "command", "Show a run full-screen: peers, rounds, rates, news."),
     "peers": ("peers", "command", "Show the peers: keys, tokens, faults, bans."),
     "token": ("token", "command", "Make the secret of a run, and its tokens."),
     "drain": ("orders", "drain", "Ask a peer to leave between two rounds."),
@@ -28,6 +29,8 @@ _COMMANDS = {
     "restore": ("restore", "command", "Put a run back to a checkpoint."),
     "journal": ("journal", "command", "Verify, copy and export a master's journal."),
     "bench": ("bench", "command", "Measure collectives, with nccl-tests' columns."),
+    "trace": ("trace", "command", "Write a Perfetto trace of rounds from run logs."),
+    "plot": ("plot", "command", "Draw run logs: loss, bandwidth, recoveries."),
     "plan": ("plan", "command", "Compute the bandwidth that a run needs."),
     "doctor": ("doctor", "command", "Check this machine, and say how to fix it."),
 }

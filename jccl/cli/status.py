@@ -82,9 +82,9 @@ def render(status: dict[str, Any]) -> Group:
             str(peer["id"] or "-"),
             shown(peer["site"] or "-"),
             f"{peer['shard']}/{peer['shards']}",
-            _state_of(peer),
+            state_of(peer),
             f"{peer['silent_s']:.1f} s",
-            _left_of(peer),
+            left_of(peer),
             *([_bound_of(peer) or "-"] if bounded else []),
             shown(
                 "; ".join(
@@ -121,7 +121,7 @@ def render(status: dict[str, Any]) -> Group:
     return Group(*parts, peers, tags, *audits)
 
 
-def _left_of(peer: dict[str, Any]) -> str:
+def left_of(peer: dict[str, Any]) -> str:
     """What its attempts have still to move, of how much."""
     left = sum(one["left_bytes"] for one in peer["moving"])
     total = sum(one["all_bytes"] for one in peer["moving"])
@@ -135,7 +135,7 @@ def _bound_of(peer: dict[str, Any]) -> str:
     return ", ".join(filter(None, both))
 
 
-def _state_of(peer: dict[str, Any]) -> str:
+def state_of(peer: dict[str, Any]) -> str:
     if not peer["connected"]:
         return "lost"
     return "member" if peer["admitted"] else "observer"

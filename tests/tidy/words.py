@@ -6,7 +6,7 @@ the field has it already; a word in a sense of our own joins the glossary."""
 COMMON = {
     "grammar": """
         after again all any back before between every few first for from in last like
-        new no none of on out per to too until
+        new no none of on once out per to too until
     """,
     "computing": """
         abort aborted address array attribute audit auth base begin bench bind build
@@ -16,14 +16,14 @@ COMMON = {
         environment error expire explain export exported factor file filled fingerprint
         form free grace history id incomplete init insecure int internal invalid io
         iteration json keep kept key kill known launch leaving limit list listen local
-        lost make max memory meter metric mib min mismatch name network norm ns number
-        offline ok op option params path place pool private process prune publish quiet
-        reaction read reason received record replaced reserved restart restore result
-        rate resynced retried revoke role room root rtt sample second security seed sent
-        shape sharded share shared shuffled signal size skew skipped slot source spec
-        start state status stop store struct target test testing thread time timeout
-        transport travel unknown use value verify version wait waiting warmup watch
-        weight went wrong
+        log lost make max memory meter metric mib min mismatch name network norm ns
+        number observe offline ok op option params path place plot pool private process
+        prune publish quiet reaction read reason received record replaced reserved
+        restart restore result rate resynced retried revoke role room root rtt sample
+        second security seed sent shape sharded share shared shuffled signal size skew
+        skipped slot source spec start state status stop store struct target test
+        testing thread time timeout trace transport travel unknown use value verify
+        version wait waiting warmup watch weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
@@ -35,8 +35,8 @@ COMMON = {
         unshard
     """,
     "training": """
-        diagnose diloco done eager feed gradient layer loco nesterov outer paced pacer
-        sgd sparse step turn
+        diagnose diloco done eager feed gradient layer loco loss nesterov outer paced
+        pacer sgd sparse step turn
     """,
     "proofs": "calibrate point proof verdict",
     "versions": "major minor patch",
