@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,6 +123,44 @@ def test_the_command_prints_a_setting_to_paste():
     found = json.loads(text)
     assert code == 0 and found["recommended"]["utilization"] >= 0.95
     assert found["methods"][0]["required_bits_per_s"] is None  # latency alone
+
+
+def test_the_command_says_what_its_recommendation_costs_before_it_recommends():
+    slow = (*BASIC[:4], "--link", "20mbit", "--rtt", "100ms")
+    code, text = run(*slow)
+    found = json.loads(run(*slow, "--json")[1])
+    best, parts = found["recommended"], found["recommended_loss"]
+    assert code == 0 and best["loss_percent"] > 4
+    quality = text.index(f"costs +{best['loss_percent']:.1f} % of perplexity")
+    assert quality < text.index("Nothing reaches" if "Nothing" in text else "Recommend")
+    assert sum(part["percent"] for part in parts) == pytest.approx(best["loss_percent"])
+    for part in parts:
+        assert part["measured"] in text and "arXiv" in part["measured"]
+    assert "2.441 nats" in text  # of its own, too: it is eager
+    for row in found["less_loss"]:
+        assert row["loss_percent"] <= 0.75 * best["loss_percent"]
+        assert row["utilization"] < best["utilization"]
+    assert found["less_loss"]
+
+
+def test_our_own_figures_are_those_of_the_document():
+    told = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    (row,) = re.findall(r"^\| overlap of a round .*$", told, re.M)
+    synchronous, eager = (
+        float(re.search(rf"{name} ([\d.]+) ±", row)[1])
+        for name in ("synchronous", "eager")
+    )
+    said = " ".join(plan._OWN_OF_EAGER)
+    assert f"{eager:.3f} nats against {synchronous:.3f}" in said
+    assert f"+{100 * (math.exp(eager - synchronous) - 1):.0f} % of perplexity" in said
+
+
+def test_a_bound_on_the_loss_is_kept():
+    found = json.loads(run(*BASIC, "--max-loss", "0.5%", "--json")[1])
+    assert "on this link with +0.5 % at most" in run(*BASIC, "--max-loss", "0.5%")[1]
+    assert found["recommended"]["loss_percent"] <= 0.5
+    free = json.loads(run(*BASIC, "--json")[1])
+    assert free["recommended"]["utilization"] >= found["recommended"]["utilization"]
 
 
 def test_the_command_says_when_nothing_reaches_the_target():
