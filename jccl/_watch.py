@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 from jccl import _exit, _leaving, _members, callback
+from jccl._progress import FETCHING, Progress
 from jccl.errors import NEXT, REMEDY, Code, Error, Remedy, error_of, printable
 
 POLICIES = ("warn", "raise", "ignore")
@@ -48,9 +49,7 @@ _NO_MASTER = re.compile(
 _SAME_RULES = "; a fingerprint is that of outer=, merge= and join= of jccl.diloco"
 _READY_OF = re.compile(r"waits for READY of ([^;]*)(.*)", re.S)
 # What takes its time without anybody to wait for.
-_BUSY = frozenset(
-    {"", "data", "the rest of a committed result", "the snapshot is being fetched"}
-)
+_BUSY = frozenset({"", "data", "the rest of a committed result", FETCHING})
 # What to do, by how the text of what is waited for begins.
 _CURES = {
     "cross wait": "all peers have to call collectives in one order",
@@ -134,6 +133,7 @@ class Watcher:
         self._waits: dict[str, tuple[str, float, bool]] = {}
         self._absent: tuple[float, bool] | None = None
         self._thread: threading.Thread | None = None
+        self.progress = Progress(self._owner)
         self.leaver = _leaving.Leaver(core, on_term, self._says_leaving).enlist()
 
     def _says_leaving(self, text: str) -> None:
@@ -218,8 +218,10 @@ class Watcher:
             self._read_faults(now)
             about = self._core.attributes()
             if self._policy != "ignore":
+                waits = self._core.waits()
                 self._read_members(about, now)
-                self._read_waits(self._core.waits(), now)
+                self._read_waits(waits, now)
+                self._read_progress(waits, about, now)
             self._ask()
         if about.drain:
             self.leaver.drained(about.drain, lambda kind: _raise_in(self._owner, kind))
@@ -294,6 +296,13 @@ class Watcher:
                 kind = ("wait", tag, shape)
                 told = self._lines.say(kind, words, logging.WARNING, now)
                 self._waits[tag] = (shape, since, said or told)
+
+    def _read_progress(
+        self, waits: list[tuple[str, str]], about: Any, now: float
+    ) -> None:
+        world = len(about.sites)
+        for line in self.progress.lines(now, dict(waits), about.received_bytes, world):
+            say(logging.INFO, printable(f"{self._name}: {line}"))
 
     def _without_master(self, now: float, why: str | None) -> None:
         since, said = self._absent or (now, False)

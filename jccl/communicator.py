@@ -13,6 +13,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
@@ -280,14 +281,17 @@ class Communicator:
         check_tag(tag)
         leaves = HostLeaves.of(tree)
         outs = [np.empty(a.shape, a.dtype) for a in leaves.arrays]
-        result = call(
-            leaves.arrays,
-            outs,
-            tag=tag,
-            deadline=deadline or 0.0,
-            paths=leaves.paths,
-            **options,
-        )
+        size = sum(a.nbytes for a in leaves.arrays)
+        watcher = self.watcher
+        with watcher.progress.state_of(tag, size) if watcher else nullcontext():
+            result = call(
+                leaves.arrays,
+                outs,
+                tag=tag,
+                deadline=deadline or 0.0,
+                paths=leaves.paths,
+                **options,
+            )
         if result.code not in (Code.OK, Code.RESYNCED):
             raise errors.error_of(result.code, result.text)
         return Synced(

@@ -39,6 +39,7 @@ class Core:
         self.about.evictions, self.about.evicted, self.about.drain = 0, "", ""
         self.about.departures, self.about.departed = 0, []
         self.about.noticed, self.about.notices = 0, []
+        self.about.received_bytes = 0
 
     def fault(self, code, text="words", tag="t"):
         last, row = self.rows.get(tag, (0, 0))

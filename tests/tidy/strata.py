@@ -125,7 +125,7 @@ PYTHON = [
     ["settings"],
     ["_native"],
     ["_exit", "_options", "callback"],
-    ["_faults", "_leaving", "_members", "codecs"],
+    ["_faults", "_leaving", "_members", "_progress", "codecs"],
     ["_watch"],
     ["aggregators", "encoding", "proofs"],
     ["planning"],
