@@ -66,8 +66,8 @@ class Progress:
 
 
 class Task:
-    """When something that lasts is to be said: late, again from time to time, and at its
-    end if it was said before."""
+    """When something that lasts is to be said: late, again from time to time, and when
+    it is over if it was said before."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience

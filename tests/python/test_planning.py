@@ -118,7 +118,8 @@ BASIC = ("--params", "10B", "--sites", 8, "--link", "1gbit", "--rtt", "100ms")
 def test_the_command_prints_a_setting_to_paste():
     code, text = run(*BASIC)
     assert code == 0
-    assert "Recommended:" in text and "jccl.diloco(comm, inner, sync_every=" in text
+    assert text.index("Quality first: ") < text.index("Recommended:")
+    assert "jccl.diloco(comm, inner, sync_every=" in text
     code, text = run(*BASIC, "--json")
     found = json.loads(text)
     assert code == 0 and found["recommended"]["utilization"] >= 0.95
@@ -126,21 +127,21 @@ def test_the_command_prints_a_setting_to_paste():
 
 
 def test_the_command_says_what_its_recommendation_costs_before_it_recommends():
-    slow = (*BASIC[:4], "--link", "20mbit", "--rtt", "100ms")
-    code, text = run(*slow)
-    found = json.loads(run(*slow, "--json")[1])
-    best, parts = found["recommended"], found["recommended_loss"]
-    assert code == 0 and best["loss_percent"] > 4
-    quality = text.index(f"costs +{best['loss_percent']:.1f} % of perplexity")
-    assert quality < text.index("Nothing reaches" if "Nothing" in text else "Recommend")
-    assert sum(part["percent"] for part in parts) == pytest.approx(best["loss_percent"])
+    case = advice.Case(Model(10e9, 48, 0.8), 8, 20e6, 0.1, 0.95)
+    best = advice.recommend(case)
+    less = advice.less_loss(case, best)
+    text = plan._quality(best, less)
+    parts = advice.parts_of_loss(best.method, best.codec)
+    assert best.name == "eager" and best.loss_percent > 4
+    assert f"costs +{best.loss_percent:.1f} % of perplexity" in text
+    assert sum(part.percent for part in parts) == pytest.approx(best.loss_percent)
     for part in parts:
-        assert part["measured"] in text and "arXiv" in part["measured"]
+        assert part.measured in text and "arXiv" in part.measured
     assert "2.441 nats" in text  # of its own, too: it is eager
-    for row in found["less_loss"]:
-        assert row["loss_percent"] <= 0.75 * best["loss_percent"]
-        assert row["utilization"] < best["utilization"]
-    assert found["less_loss"]
+    assert less
+    for row in less:
+        assert row.loss_percent <= 0.75 * best.loss_percent
+        assert row.utilization < best.utilization
 
 
 def test_our_own_figures_are_those_of_the_document():
@@ -156,11 +157,10 @@ def test_our_own_figures_are_those_of_the_document():
 
 
 def test_a_bound_on_the_loss_is_kept():
-    found = json.loads(run(*BASIC, "--max-loss", "0.5%", "--json")[1])
-    assert "on this link with +0.5 % at most" in run(*BASIC, "--max-loss", "0.5%")[1]
-    assert found["recommended"]["loss_percent"] <= 0.5
-    free = json.loads(run(*BASIC, "--json")[1])
-    assert free["recommended"]["utilization"] >= found["recommended"]["utilization"]
+    code, text = run(*BASIC, "--max-loss", "0.5%")
+    assert code == 0 and "on this link with +0.5 % at most" in text
+    case = advice.Case(Model(10e9, 48, 0.8), 8, 1e9, 0.1, 0.95)
+    assert advice.recommend(case, 0.5).loss_percent <= 0.5
 
 
 def test_the_command_says_when_nothing_reaches_the_target():
