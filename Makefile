@@ -4,7 +4,7 @@
 .PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   docs lint types tidy clean help bench coverage long-bench \
   device-check long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
-  attack long-jax-versions long-sites long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
+  attack long-jax-versions long-sites long-examples long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -212,6 +212,10 @@ attack: .venv/.ready-test
 ## make long-sites  sites of several processes: two of two, two in one JAX world, deaths with rounds open
 long-sites: .venv/.ready-test
 	JCCL_LONG=1 $(PY) -m pytest tests/python/test_mesh_sites.py
+
+## make long-examples  the examples that people keep, as their docstrings run them
+long-examples: .venv/.ready-test
+	JCCL_LONG=1 $(PY) -m pytest tests/python/test_kept_examples.py
 
 # Not locked, and 700 MB with clu's TensorFlow: into a folder of their own, LOGGERS, which comes last on the
 # path. .venv/bin/uv pip install --target FOLDER opentelemetry-sdk opentelemetry-exporter-otlp-proto-http

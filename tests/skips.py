@@ -32,6 +32,8 @@ REASONS = (
     Reason("takes a minute: make long-sites", 5),
     Reason("more of the same: make long-python", 4),
     Reason("takes minutes: make long-slurm", 3),
+    Reason("takes a minute: make long-examples", 6),
+    Reason("no tokenizers: pip install tokenizers", 2),
     Reason("no Slurm: .*", 6),
     Reason("no OpenTelemetry: make long-loggers", 2),
     Reason("no TensorBoard: make long-loggers", 1),
