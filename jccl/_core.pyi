@@ -250,6 +250,7 @@ class Master:
         source: str = "",
         peer_networks: str = "",
         record: str = "",
+        http: str = "",
         record_mib: int = 4,
         weight_max: float = 1e6,
         max_rate: float = 0,
@@ -261,6 +262,8 @@ class Master:
 
     @property
     def address(self) -> str: ...
+    @property
+    def http_address(self) -> str: ...
     @property
     def token(self) -> str: ...
     @property

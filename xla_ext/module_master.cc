@@ -54,7 +54,7 @@ struct MasterArguments {
   double silence = 0.0;
   std::string history, profile, straggler;
   double straggler_after = 10.0, restore_after = 30.0;
-  std::string admission, source, peer_networks, record;
+  std::string admission, source, peer_networks, record, http;
   std::uint32_t record_mib = 4;
   double weight_max = base::kWeightRatioMax, audit = 0.0, max_rate = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
@@ -93,6 +93,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.max_rate = arguments.max_rate;
   config.history = arguments.history;
   config.record = arguments.record;
+  config.http = arguments.http;
   config.record_bytes = record_bytes_from(arguments.record_mib);
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -192,7 +193,7 @@ void bind_master(py::module_& module) {
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
-             std::string source, std::string peer_networks, std::string record,
+             std::string source, std::string peer_networks, std::string record, std::string http,
              std::uint32_t record_mib, double weight_max, double audit, double max_rate,
              py::object keep_waiting) {
             return start_master({std::move(bind),
@@ -211,6 +212,7 @@ void bind_master(py::module_& module) {
                                  std::move(source),
                                  std::move(peer_networks),
                                  std::move(record),
+                                 std::move(http),
                                  record_mib,
                                  weight_max,
                                  audit,
@@ -223,10 +225,12 @@ void bind_master(py::module_& module) {
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
           py::arg("admission") = "auto", py::arg("source") = "", py::arg("peer_networks") = "",
-          py::arg("record") = "", py::arg("record_mib") = 4,
+          py::arg("record") = "", py::arg("http") = "", py::arg("record_mib") = 4,
           py::arg("weight_max") = base::kWeightRatioMax, py::arg("audit") = 0.0,
           py::arg("max_rate") = 0.0, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
+      .def_property_readonly("http_address",
+                             [](const Master& m) { return m.held().http_address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
       .def("status_json", &Master::status_json)

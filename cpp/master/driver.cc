@@ -169,10 +169,12 @@ Status Master::Driver::open() {
                                [this](const std::string& line) { log(line); });
   if (!history.ok()) return history.status();
   history_ = std::move(history.value());
+  if (status = open_page(); !status.ok()) return status;
   status = recover();
   if (!status.ok()) return status;
   base::failpoint(base::Failpoint::kMasterRecovered);
   status = listen();
+  if (status.ok() && page_ != nullptr) status = page_->listen();
   if (!status.ok()) return status;
   protocol::MasterEffects first = recorder_.start(*machine_, started_);
   status = append(first.journal);
@@ -188,12 +190,18 @@ Status Master::Driver::open() {
     carry_out(std::move(first));
     watch_store();
   });
+  if (page_ != nullptr) page_->start({run_text_, started_, unix_milliseconds() - since_start()});
   return {};
+}
+
+std::int64_t Master::Driver::since_start() const {
+  return (loop_.now() - started_) / base::kMillisecond;
 }
 
 void Master::Driver::stop() {
   if (stopped_) return;
   stopped_ = true;
+  if (page_ != nullptr) page_->stop();  // it asks the loop
   loop_.stop();
   probes_.clear();
   conns_.clear();

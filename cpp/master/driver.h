@@ -26,6 +26,7 @@
 #include "net/probe.h"
 #include "net/reach.h"
 #include "net/recordings.h"
+#include "page/server.h"
 #include "protocol/master_machine.h"
 #include "protocol/recorder.h"
 #include "wire/chain.h"
@@ -46,6 +47,7 @@ class Master::Driver {
   const std::string& address() const { return address_; }
   const std::string& run_text() const { return run_text_; }
   const std::string& token() const { return config_.token; }
+  const std::string& http_address() const { return http_address_; }
 
  private:
   using ConnId = protocol::ConnId;
@@ -109,6 +111,11 @@ class Master::Driver {
   void fail(base::Status status);
   void log(const std::string& text);
   std::string status_now(Audience audience);
+  base::Status open_page();
+  std::int64_t since_start() const;  // milliseconds
+  void publish(const std::set<std::string>& tokens);
+  void tell_page(const std::vector<protocol::HistoryLine>& lines);
+  void mark_round(const wire::Message& message);
 
   MasterConfig config_;  // as given, and with what the profile says
   protocol::Straggler straggler_ = protocol::Straggler::kWait;
@@ -163,6 +170,11 @@ class Master::Driver {
   bool after_stall_ = false, put_off_ = false;
   std::uint64_t next_probe_ = 1;
   std::map<std::uint64_t, std::unique_ptr<net::Probe>> probes_;
+
+  std::unique_ptr<page::Server> page_;  // none without --http
+  std::string http_address_;
+  page::Snapshot page_status_;  // as it was handed over last
+  HistoryValve page_valve_;
 
   mutable std::mutex failure_guard_;
   base::Status failure_;

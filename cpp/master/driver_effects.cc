@@ -105,6 +105,7 @@ protocol::MasterEffects Master::Driver::take_batch() {
     const protocol::MasterEvent& event = inbox_.front();
     const auto* message = std::get_if<protocol::ConnMessage>(&event);
     if (message != nullptr && doomed_.count(message->conn) > 0) continue;
+    if (message != nullptr) mark_round(message->message);
     merge(recorder_.on(*machine_, event, now), &batch);
   }
   return batch;
@@ -165,6 +166,7 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
   }
   for (const auto& [incarnation, addresses] : effects.probe) start_probe(incarnation, addresses);
   for (const auto& line : effects.history) log_trouble(line);
+  tell_page(effects.history);
   const Status written = history_->write(effects.history, loop_.now());
   if (!written.ok()) log(written.text);
   if (const std::string what = protocol::fault_in(effects); !what.empty()) record_fault(what);

@@ -70,6 +70,9 @@ Orders one run's membership and decides its rounds; never on the data path.
                          nothing)
   --history PATH         append every decision to this file as JSON lines; at 64 MiB it becomes
                          PATH.1, up to PATH.3
+  --http HOST:PORT       serve a page about the run there, with /metrics for Prometheus,
+                         /api/v1/status, /events and /healthz; read-only. Off loopback it needs
+                         the run's secret, and who looks a token of role observer
   --print-address-file PATH   write HOST:PORT there once serving
   --help
 
@@ -177,6 +180,7 @@ enum Flag {
   kRecord,
   kRecordMib,
   kAddressFile,
+  kHttp,
   kHelpFlag
 };
 
@@ -203,6 +207,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"record", required_argument, nullptr, kRecord},
                              {"record-mib", required_argument, nullptr, kRecordMib},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
+                             {"http", required_argument, nullptr, kHttp},
                              {"help", no_argument, nullptr, kHelpFlag},
                              {nullptr, 0, nullptr, 0}};
 
@@ -250,6 +255,9 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return read_record_mib(value, &out->config.record_bytes);
     case kAddressFile:
       out->address_file = value;
+      return {};
+    case kHttp:
+      out->config.http = value;
       return {};
     case kHelpFlag:
       out->help = true;
@@ -393,6 +401,8 @@ int serve(Arguments arguments) {
   const Status written = write_address(arguments.address_file, master.value()->address());
   if (!written.ok()) return report(written);
   std::printf("JCCL_MASTER=%s\n", master.value()->address().c_str());
+  const std::string& http = master.value()->http_address();
+  if (!http.empty()) std::printf("JCCL_HTTP=http://%s/\n", http.c_str());
   std::fflush(stdout);
   const int code = wait_for_end(signals, failed, asked, *master.value());
   master.value()->stop();

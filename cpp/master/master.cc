@@ -18,6 +18,7 @@ Master::~Master() { stop(); }
 const std::string& Master::address() const { return driver_->address(); }
 const std::string& Master::run_id() const { return driver_->run_text(); }
 const std::string& Master::token() const { return driver_->token(); }
+const std::string& Master::http_address() const { return driver_->http_address(); }
 std::string Master::status_json() const { return driver_->status(); }
 base::Status Master::failure() const { return driver_->failure(); }
 void Master::evict_site(const std::string& site) { driver_->evict(site); }

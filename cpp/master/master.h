@@ -15,6 +15,7 @@
 #include "base/time.h"
 #include "net/allowance.h"
 #include "net/quotas.h"
+#include "page/limits.h"
 
 namespace jccl::master {
 
@@ -72,6 +73,10 @@ struct MasterConfig {
   base::Duration restore_after =
       30 * base::kSecond;                        // to an earlier state, when nobody has the last
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
+  // The page about the run, read-only, at this address (HOST:PORT; port 0 takes a free one); empty:
+  // none. Off loopback it needs `token`, and whoever looks a token of role observer.
+  std::string http;
+  page::Limits http_limits;
   std::string history;                         // JSON lines are appended to this file; empty: none
   std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3
   // Recordings of the machine (protocol/recorder.h) are left in this folder: after faults, and when
@@ -98,9 +103,10 @@ class Master {
   Master(const Master&) = delete;
   Master& operator=(const Master&) = delete;
 
-  const std::string& address() const;  // what peers dial, "host:port"
-  const std::string& run_id() const;   // 32 hex digits
-  const std::string& token() const;    // empty without one
+  const std::string& address() const;       // what peers dial, "host:port"
+  const std::string& run_id() const;        // 32 hex digits
+  const std::string& token() const;         // empty without one
+  const std::string& http_address() const;  // of the page, "host:port"; empty without one
   // One JSON object: what each peer and tag stands at and waits for.
   std::string status_json() const;
   base::Status failure() const;              // ok while serving

@@ -140,6 +140,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     show_default=True,
     help="How much of the last events the master keeps for that, in memory; 0: none.",
 )
+@click.option(
+    "--http",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve a read-only page about the run there, with /metrics for Prometheus. Off "
+    "loopback it needs the run's token, and observers show one of role observer.",
+)
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(
     token_file: str | None, new_token: bool, silence: float | None, **config: Any
@@ -182,6 +189,8 @@ def command(
             return  # stopped while it was a standby
         try:
             click.echo(f"JCCL_MASTER={master.address}")
+            if master.http_address:
+                click.echo(f"JCCL_HTTP=http://{master.http_address}/")
             if new_token:
                 _give_tokens(token)
             failure = _serve(master, stop, asked)

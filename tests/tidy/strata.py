@@ -11,7 +11,8 @@ CPP = {
     "proof": {"base"},
     "exchange": {"base", "codec", "wire", "collective", "snapshot"},
     "net": {"base", "exchange"},
-    "master": {"base", "wire", "protocol", "collective", "snapshot", "net"},
+    "page": {"base", "net"},
+    "master": {"base", "wire", "protocol", "collective", "snapshot", "net", "page"},
     "peer": {
         "base",
         "codec",
