@@ -5,6 +5,6 @@
 
 namespace jccl::page {
 
-extern const std::string_view kIndexFile, kStyleFile, kScriptFile;
+extern const std::string_view kIndexFile, kStyleFile, kScriptFile, kIconFile;
 
 }  // namespace jccl::page

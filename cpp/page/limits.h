@@ -10,7 +10,7 @@ namespace jccl::page {
 
 struct Limits {
   std::size_t connections = 64, streams = 16;
-  net::Rate accepts{200, 100};                      // the others wait in the kernel's queue
+  net::Rate accepts{500, 500};                      // the others wait in the kernel's queue
   std::size_t head_bytes = 8192;                    // of a request
   base::Duration head_max = 5 * base::kSecond;      // from accept to the end of the head
   base::Duration write_max = 10 * base::kSecond;    // for what a client has to take

@@ -62,6 +62,8 @@ std::string_view type_of(Route route) {
       return "text/css; charset=utf-8";
     case Route::kScript:
       return "text/javascript; charset=utf-8";
+    case Route::kIcon:
+      return "image/svg+xml";
     case Route::kStatus:
       return "application/json";
     case Route::kMetrics:

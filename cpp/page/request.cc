@@ -16,10 +16,14 @@ namespace {
 
 using base::Code;
 
-constexpr std::pair<std::string_view, Route> kRoutes[] = {
-    {"/", Route::kIndex},         {"/page.css", Route::kStyle},  {"/page.js", Route::kScript},
-    {"/healthz", Route::kHealth}, {"/metrics", Route::kMetrics}, {"/api/v1/status", Route::kStatus},
-    {"/events", Route::kEvents}};
+constexpr std::pair<std::string_view, Route> kRoutes[] = {{"/", Route::kIndex},
+                                                          {"/page.css", Route::kStyle},
+                                                          {"/page.js", Route::kScript},
+                                                          {"/icon.svg", Route::kIcon},
+                                                          {"/healthz", Route::kHealth},
+                                                          {"/metrics", Route::kMetrics},
+                                                          {"/api/v1/status", Route::kStatus},
+                                                          {"/events", Route::kEvents}};
 
 bool equal_in_any_case(std::string_view one, std::string_view other) {
   return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](char a, char b) {
@@ -63,7 +67,7 @@ Decision no(unsigned code, std::string text) {
 // They hold nothing of the run: the page asks for its token, and shows it with what it asks next.
 bool is_for_all(Route route) {
   return route == Route::kIndex || route == Route::kStyle || route == Route::kScript ||
-         route == Route::kHealth;
+         route == Route::kIcon || route == Route::kHealth;
 }
 
 base::Result<std::string> shown_token(const Request& request, const Gate& gate) {

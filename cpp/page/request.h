@@ -19,7 +19,16 @@ struct Request {
   bool has_body = false;  // announces one
 };
 
-enum class Route : std::uint8_t { kIndex, kStyle, kScript, kHealth, kStatus, kMetrics, kEvents };
+enum class Route : std::uint8_t {
+  kIndex,
+  kStyle,
+  kScript,
+  kIcon,
+  kHealth,
+  kStatus,
+  kMetrics,
+  kEvents
+};
 
 // Who may see the run. Without `token_of` whoever reaches the address.
 struct Gate {

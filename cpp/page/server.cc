@@ -185,6 +185,8 @@ void Server::Impl::handle(const Shared& conn) {
       return file(kStyleFile);
     case Route::kScript:
       return file(kScriptFile);
+    case Route::kIcon:
+      return file(kIconFile);
     default:
       return await(conn);
   }

@@ -22,7 +22,9 @@ struct Snapshot {
   std::shared_ptr<const std::string> status;  // the status object as JSON
   base::Time at = 0;                          // when it was made, steady clock
   bool failed = false;                        // the master has stopped by itself
-  std::set<std::string> asked, revoked;       // names of tokens: of which it was asked; which are
+  std::set<std::string> asked = {},
+                        revoked = {};  // names of tokens: of which it was asked; which are
+  std::uint64_t changes = 0;           // that had been noted by then; the server counts them
 };
 
 // What is known when the master serves.

@@ -93,6 +93,7 @@ struct Server::Impl {
   std::vector<Event> inbox;
   std::optional<Snapshot> handed;
   std::uint64_t left_out = 0;
+  std::uint64_t changes = 0;  // events after which an older snapshot shows what is no more
   bool drain_posted = false;
 
   // Of the thread alone.
@@ -104,6 +105,7 @@ struct Server::Impl {
   std::optional<Snapshot> snapshot;
   bool asking = false, ask_planned = false, beating = false;
   base::Time asked_at = 0;
+  std::uint64_t changes_heard = 0;
   struct Kept {
     std::shared_ptr<const std::string> body;
     base::Time until = 0;

@@ -21,6 +21,12 @@ namespace {
 constexpr std::size_t kPieceBytesMax = 64 * 1024;  // of a stream, written at once
 constexpr base::Duration kBeatInterval = base::kSecond;
 
+// Of rounds a page learns soon enough.
+bool is_change(const Event& event) {
+  return !event.is_mark && event.kind != "start" && event.kind != "commit" &&
+         !JCCL_PLANTED("page-shows-the-gone");
+}
+
 double in_seconds(base::Duration time) { return static_cast<double>(time) / 1e9; }
 
 }  // namespace
@@ -28,12 +34,14 @@ double in_seconds(base::Duration time) { return static_cast<double>(time) / 1e9;
 void Server::publish(Snapshot snapshot) {
   const std::lock_guard lock(impl_->inbox_guard);
   impl_->handed = std::move(snapshot);
+  impl_->handed->changes = impl_->changes;
   impl_->post_drain();
 }
 
 void Server::note(std::vector<Event> events) {
   const std::lock_guard lock(impl_->inbox_guard);
   for (Event& event : events) {
+    if (is_change(event)) ++impl_->changes;
     if (impl_->inbox.size() < impl_->options.limits.events_waiting) {
       impl_->inbox.push_back(std::move(event));
     } else {
@@ -56,6 +64,7 @@ void Server::Impl::drain() {
     events.swap(inbox);
     newest.swap(handed);
     served.events_left_out = left_out;
+    if (std::exchange(changes_heard, changes) != changes) status_kept = metrics_kept = {};
     drain_posted = false;
   }
   for (const Event& event : events) story.add(event);
@@ -89,9 +98,11 @@ void Server::Impl::on_snapshot(Snapshot newest) {
   if (more) ask();
 }
 
-// The last snapshot is new enough, and says whether its token was revoked.
+// The last snapshot is new enough, of after the last change, and says whether its token was
+// revoked.
 bool Server::Impl::is_known(const Conn& conn, base::Time now) const {
   if (!snapshot || now - snapshot->at > options.limits.fresh) return false;
+  if (snapshot->changes < changes_heard) return false;
   return conn.asked.token.empty() || snapshot->asked.count(conn.asked.token) > 0;
 }
 

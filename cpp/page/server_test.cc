@@ -174,6 +174,22 @@ TEST_F(ServerTest, events_come_as_they_happen_and_a_client_that_returns_misses_n
   EXPECT_NE(other_run.hear("\"site\":\"b\"").find("\"site\":\"a\""), std::string::npos);
 }
 
+TEST_F(ServerTest, who_has_heard_of_a_change_is_shown_what_is_after_it) {
+  ServerOptions options;
+  options.limits.fresh = options.limits.patience = 60 * base::kSecond;
+  open(std::move(options));
+  EXPECT_TRUE(is(ask("/api/v1/status"), 200));
+  Client events(server_->port());
+  events.say(request("/events"));
+  note("a");
+  events.hear("\"site\":\"a\"");
+  const int before = asked_;
+  EXPECT_NE(ask("/api/v1/status").find("\"last_event\":1,"), std::string::npos);
+  EXPECT_EQ(asked_, before + 1);
+  EXPECT_TRUE(is(ask("/metrics"), 200));
+  EXPECT_EQ(asked_, before + 1) << "nothing new since then";
+}
+
 TEST_F(ServerTest, what_one_who_returns_has_missed_for_good_is_counted) {
   open();
   for (std::size_t n = 0; n < Story::kEventsMax + 5; ++n) note("x");

@@ -1,7 +1,8 @@
 # The files of the page become arrays of bytes, so that a master needs no folder beside it.
 set(_web ${CMAKE_CURRENT_SOURCE_DIR}/page/web)
 set(_source "#include \"page/files.h\"\n\nnamespace jccl::page {\n")
-foreach(_file "index.html=kIndexFile" "page.css=kStyleFile" "page.js=kScriptFile")
+foreach(_file "index.html=kIndexFile" "page.css=kStyleFile" "page.js=kScriptFile"
+    "icon.svg=kIconFile")
   string(REPLACE "=" ";" _pair ${_file})
   list(GET _pair 0 _name)
   list(GET _pair 1 _constant)

@@ -1,0 +1,1 @@
+"""The page about a run in a real browser, and its metrics in a real Prometheus."""
