@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   docs lint types tidy clean help bench coverage long-bench \
-  device-check long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
+  device-check long-kills long-anchors long-exact long-standby long-page long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-examples long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -147,6 +147,11 @@ long-checkpoints: .venv/.ready-test
 ## make long-standby  200 faults of masters and of their etcd (apt-get install etcd-server)
 long-standby: .venv/.ready-test
 	$(PY) -m tests.standby --faults 200
+
+## make long-page     the page in Chromium, its metrics in Prometheus (installs both: Debian, root)
+long-page: .venv/.ready-test
+	command -v chromium >/dev/null && command -v prometheus >/dev/null || .ci/setup test chromium prometheus
+	JCCL_LONG=1 $(PY) -m pytest tests/page
 
 # Not in CI: its packages are daemons that nobody wants started on their machine, and it takes minutes
 # of a budget of 25. Where they are installed, `make test` runs all but the loss of the first node.

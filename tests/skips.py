@@ -43,6 +43,10 @@ REASONS = (
     Reason("no kubernetes-validate", 2),
     Reason("no kubectl", 1),
     Reason("no sshd: install openssh-server", 6),
+    Reason("no Chromium: make long-page", 6),
+    Reason("takes a minute: make long-page", 6),
+    Reason("no promtool: make long-page", 1),
+    Reason("no Prometheus: make long-page", 1),
 )
 
 

@@ -130,6 +130,9 @@ void Server::Impl::limit(const Shared& conn, base::Duration time) {
   conn->timer.expires_after(std::chrono::nanoseconds(time));
   conn->timer.async_wait([this, conn](const error_code& error) {
     if (error || conns.count(conn->id) == 0) return;
+    // It was due already when something else was begun, or ended.
+    if (conn->timer.expiry() > std::chrono::steady_clock::now()) return;
+    if (conn->state == Conn::State::kStreaming && !conn->writing) return;
     if (conn->state == Conn::State::kWaiting) return answer(conn);  // with what there is
     if (conn->state == Conn::State::kReading && JCCL_PLANTED("page-waits-for-a-head")) return;
     if (conn->state != Conn::State::kClosing) ++served.dropped;

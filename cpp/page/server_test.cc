@@ -181,6 +181,7 @@ TEST_F(ServerTest, who_has_heard_of_a_change_is_shown_what_is_after_it) {
   EXPECT_TRUE(is(ask("/api/v1/status"), 200));
   Client events(server_->port());
   events.say(request("/events"));
+  events.hear("hello");
   note("a");
   events.hear("\"site\":\"a\"");
   const int before = asked_;
@@ -282,7 +283,8 @@ TEST_F(ServerTest, who_says_nothing_makes_room_for_who_asks) {
 
 TEST_F(ServerTest, a_stream_that_is_not_read_holds_nobody_up) {
   ServerOptions options;
-  options.limits.write_max = 200 * base::kMillisecond;
+  options.limits.write_max = 2 * base::kSecond;
+  options.limits.pause = base::kMillisecond;
   open(std::move(options));
   Client deaf(server_->port()), well(server_->port());
   deaf.say(request("/events"));

@@ -36,7 +36,7 @@ def test_it_loads_without_an_error_and_asks_nobody_else(run):
         tab.wait("document.querySelectorAll('#rounds rect.forming').length > 3")
         tab.wait("document.querySelectorAll('#rounds rect.moving').length > 3")
         assert tab.value("document.querySelectorAll('#rounds text.join').length") == 4
-        tab.wait("/MB.s/.test(document.querySelector('#links').innerText)")
+        tab.wait("/ ms/.test(document.querySelector('#links').innerText)")
         assert tab.value("document.querySelector('#state').innerText") == "live"
         assert all(url.startswith(run[1]) for url in tab.requests), tab.requests
         assert tab.errors == []
