@@ -34,6 +34,7 @@ HOLDS = {
     "exchange": "attempts, frames and their flight, redialling, survey of links",
     "proof": "TOPLOC proofs: the largest values of a chunk as a polynomial",
     "net": "loop, addresses, TLS, links of stripes, listener: bytes, never messages",
+    "page": "the page over HTTP, Prometheus' text, what has happened",
     "master": "driver of the master machine, journal, status, `jccl-master`",
     "peer": "communicator: driver of the peer machine, data thread, snapshots",
     "capi": "the C API over communicator and master",
@@ -223,6 +224,7 @@ def block(name: str) -> str:
 ROWS = [
     ["xla_ext", "capi", "attack", "fuzz"],
     ["master", "peer", "sim"],
+    ["page", ""],
     ["net", "protocol"],
     ["exchange", ""],
     ["collective", "snapshot"],

@@ -18,7 +18,7 @@ namespace jccl::page {
 namespace {
 
 using base::cat;
-constexpr int kPatienceMs = 60'000;  // never waited for in full
+constexpr int kPatienceMs = 30'000;  // never waited for in full
 
 base::Time clock_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -44,7 +44,8 @@ class Client {
   // Until the other side closes, or `until` was heard.
   const std::string& hear(const std::string& until = "") {
     char room[4096];
-    while (until.empty() || heard_.find(until) == std::string::npos) {
+    const base::Time end = clock_now() + kPatienceMs * base::kMillisecond;
+    while (clock_now() < end && (until.empty() || heard_.find(until) == std::string::npos)) {
       pollfd wait{fd_, POLLIN, 0};
       if (::poll(&wait, 1, kPatienceMs) != 1) break;
       const ssize_t size = ::recv(fd_, room, sizeof room, 0);

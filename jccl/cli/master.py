@@ -144,8 +144,8 @@ from jccl.settings import DEFAULT_PORT, read_token
     "--http",
     default="",
     metavar="HOST:PORT",
-    help="Serve a read-only page about the run there, with /metrics for Prometheus. Off "
-    "loopback it needs the run's token, and observers show one of role observer.",
+    help="Serve a read-only page about the run there, with /metrics for Prometheus. "
+    "Off loopback it needs the run's token, and observers show one of role observer.",
 )
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,22 +23,22 @@ SITES = {"paris": 0.2, "oslo": 0.2, "lima": 1.5, "<b onclick=alert(1)>x</b>\"'&"
 
 
 @contextmanager
-def seen(
-    sites: dict[str, float], **options: Any
-) -> Iterator[tuple[Processes, str]]:
+def seen(sites: dict[str, float], **options: Any) -> Iterator[tuple[Processes, str]]:
     """A run of these sites, which pause for so many seconds; and where its page is."""
     options = {"http": "127.0.0.1:0", **options}
     with Processes(start_peers=max(1, len(sites)), **options) as run:
-        assert run.master
-        found: Callable[[], Any] = lambda: re.search(
-            r"^JCCL_HTTP=(\S+)/$", run.master.output(), re.M  # type: ignore[union-attr]
-        )
-        wait_until(lambda: bool(found()), 60, "the page")
+        wait_until(lambda: bool(_url(run)), 60, "the page")
         for site, pause in sites.items():
             run.peer([sys.executable, "-c", CALLS], JCCL_SITE=site, PAUSE_S=str(pause))
-        url = found()[1]
+        url = _url(run)
         wait_until(lambda: not sites or len(status(url)["rounds"]) > 2, 120, "rounds")
         yield run, url
+
+
+def _url(run: Processes) -> str:
+    said = run.master.output() if run.master else ""
+    found = re.search(r"^JCCL_HTTP=(\S+)/$", said, re.M)
+    return found[1] if found else ""
 
 
 def status(url: str) -> dict[str, Any]:

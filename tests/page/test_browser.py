@@ -58,7 +58,8 @@ def test_a_script_that_got_in_would_not_run(run):
         tab.wait(f"{ROWS}.length > 0")
         tab.value(
             "document.body.insertAdjacentHTML('beforeend',"
-            "'<img src=x onerror=\"window.bad = 1\"><a id=a onclick=\"window.bad = 1\">');"
+            '\'<img src=x onerror="window.bad = 1">'
+            '<a id=a onclick="window.bad = 1">\');'
             "document.getElementById('a').click(); window.bad = window.bad || 0"
         )
         tab.wait("document.images.length == 1 && document.images[0].complete")
@@ -72,7 +73,8 @@ def test_on_a_phone_nothing_is_cut_off(run):
         tab.wait(f"{ROWS}.length == {len(SITES)}")
         assert tab.value("document.documentElement.scrollWidth") == 390
         small = tab.value(
-            "[...document.querySelectorAll('td, th, li, p')].filter(e => e.innerText && "
+            "[...document.querySelectorAll('td, th, li, p')]"
+            ".filter(e => e.innerText && "
             "parseFloat(getComputedStyle(e).fontSize) < 12).length"
         )
         assert small == 0

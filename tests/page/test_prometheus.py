@@ -115,7 +115,9 @@ def test_a_prometheus_scrapes_a_run_and_alerts_of_a_lost_site(tmp_path):
             members = 'jccl_peers{state="member"}'
             wait_until(lambda: [v for _, v in value(members)] == ["2"], 60, members)
             commits = "increase(jccl_tag_commits_total[10s])"
-            wait_until(lambda: any(float(v) > 0 for _, v in value(commits)), 60, commits)
+            wait_until(
+                lambda: any(float(v) > 0 for _, v in value(commits)), 60, commits
+            )
             sums = "jccl_round_phase_seconds_count"
             wait_until(lambda: len(value(sums)) == 3, 60, sums)
             names = {m["site"] for m, _ in value("jccl_peer_connected")}

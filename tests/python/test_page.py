@@ -98,7 +98,9 @@ def test_every_route_tells_of_the_run_and_a_kill_comes_as_an_event(tmp_path):
         begun = time.monotonic()
         gone = next(e for e in events if e["kind"] == "evict")
         assert gone["site"] == MARK and MARK in gone["reason"]
-        assert time.monotonic() - begun < 30  # with a quiet machine 0.2 s: make long-page
+        assert (
+            time.monotonic() - begun < 30
+        )  # with a quiet machine 0.2 s: make long-page
         assert MARK not in page.status()["joined"]
 
 
@@ -153,7 +155,9 @@ def test_hostile_clients_hold_no_round_up_and_take_no_memory(tmp_path):
             b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ]
         held = [s for w in words for s in hostile_sockets(port, 300, w)]
-        held += hostile_sockets(port, 100, b"GET /events HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+        held += hostile_sockets(
+            port, 100, b"GET /events HTTP/1.1\r\nHost: [::1]\r\n\r\n"
+        )
         commits = page_commits(said["JCCL_MASTER"])
         wait_until(lambda: page_commits(said["JCCL_MASTER"]) > commits + 5, 60)
         assert memory_of(master.popen.pid) - before < 24e6
