@@ -35,7 +35,7 @@ def compare(args: argparse.Namespace) -> None:
     """Prints and writes nats per base of each set under each model, by seed."""
     found: dict[str, list[dict[str, float]]] = {}
     args.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(args.compare):
+    for seed in range(args.seed, args.seed + args.compare):
         run = copy.copy(args)
         run.seed, run.out = seed, args.out / f"seed{seed}"
         together(run)
