@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
-from docs import dependencies, stub, timelines  # noqa: E402
+from docs import dependencies, strip, stub, timelines  # noqa: E402
 from tests.planted import registry  # noqa: E402
 from tests.tidy import strata  # noqa: E402
 
@@ -317,6 +317,7 @@ def rendered() -> dict[Path, str]:
         DOCS / "strata.svg": strata_svg(),
         ROOT / "jccl" / "__init__.pyi": stub.text(),
         **timelines.pictures(DOCS),
+        **strip.pictures(DOCS),
     }
     for path in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]:
         text = path.read_text()
