@@ -2,10 +2,23 @@
 
 # Caption -> pages, as paths from the top of the repository without `.md`.
 SECTIONS = {
-    "Tutorials": ["docs/first-run", "docs/python", "docs/two-machines", "docs/resume"],
+    "Tutorials": [
+        "docs/first-run",
+        "docs/own-script",
+        "docs/two-machines",
+        "docs/resume",
+    ],
     "How-to guides": [
         "docs/which-form",
+        "docs/python",
+        "docs/streaming",
         "docs/choosing",
+        "docs/slow-peers",
+        "docs/robust",
+        "docs/spot",
+        "docs/waiting",
+        "docs/moving",
+        "docs/c-programs",
         "docs/data",
         "docs/checkpoints",
         "docs/operations",
