@@ -37,22 +37,22 @@ class Frame(NamedTuple):
 
 WHOLE = [
     Frame("READY", "each says what it has", "up"),
-    Frame("START", "the master names who counts", "down"),
+    Frame("START", "M names who counts", "down"),
     Frame("data", "parts go from peer to peer", "data"),
     Frame("DONE", "each sends its digest", "up"),
     Frame("COMMIT", "equal: written, then told", "down"),
 ]
 BROKEN = [
     Frame("data", "a peer dies", "data", 2),
-    Frame("ABORT", "nothing was taken; inputs stay", "down", 2),
-    Frame("START", "again, with those that are left", "down", 2),
+    Frame("ABORT", "inputs are as before", "down", 2),
+    Frame("START", "again, with two", "down", 2),
     Frame("data", "parts of two peers", "data", 2),
     Frame("COMMIT", "the result is over two", "down", 2),
 ]
 
 
 def _peer(index: int) -> tuple[float, float]:
-    return WIDTH / 2 + (index - 1) * 52, ROW
+    return WIDTH / 2 + (index - 1) * 58, ROW
 
 
 def _line(a: tuple[float, float], b: tuple[float, float], kind: str) -> str:
@@ -97,12 +97,13 @@ def _frame(frame: Frame) -> list[str]:
 
 def _strip(frames: list[Frame]) -> str:
     width = len(frames) * (WIDTH + GAP) - GAP + 2
+    box = f"-1 -1 {width} {HEIGHT + 2}"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {width} {HEIGHT + 2}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}">',
         STYLE,
         "<defs>",
         TIP.format("tip", "#2b6cb0", 7),
-        TIP.format("grain", "#b7791f", 4),
+        TIP.format("grain", "#b7791f", 3),
         "</defs>",
     ]
     for place, frame in enumerate(frames):

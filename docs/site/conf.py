@@ -11,6 +11,7 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "jccl"
+pygments_dark_style = "github-dark"  # furo's underlines imported names
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
