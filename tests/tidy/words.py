@@ -14,7 +14,7 @@ COMMON = {
         comparison connect copy corrupt count create damaged data day deadline default
         deserialize dimension doctor drain dtype dump elapsed empty encode encoded end
         environment error expire explain export exported factor file filled fingerprint
-        form free grace history id incomplete init insecure int internal invalid io
+        form free grace history http id incomplete init insecure int internal invalid io
         iteration json keep kept key kill known launch leaving limit list listen local
         log lost make max memory meter metric mib min mismatch name network norm ns
         number observe offline ok op option params path place plot pool private process
