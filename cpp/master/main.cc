@@ -402,7 +402,7 @@ int serve(Arguments arguments) {
   if (!written.ok()) return report(written);
   std::printf("JCCL_MASTER=%s\n", master.value()->address().c_str());
   const std::string& http = master.value()->http_address();
-  if (!http.empty()) std::printf("JCCL_HTTP=http://%s/\n", http.c_str());
+  if (!http.empty()) std::printf("page http://%s/\n", http.c_str());
   std::fflush(stdout);
   const int code = wait_for_end(signals, failed, asked, *master.value());
   master.value()->stop();

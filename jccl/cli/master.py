@@ -190,7 +190,7 @@ def command(
         try:
             click.echo(f"JCCL_MASTER={master.address}")
             if master.http_address:
-                click.echo(f"JCCL_HTTP=http://{master.http_address}/")
+                click.echo(f"page http://{master.http_address}/")
             if new_token:
                 _give_tokens(token)
             failure = _serve(master, stop, asked)

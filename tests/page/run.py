@@ -37,7 +37,7 @@ def seen(sites: dict[str, float], **options: Any) -> Iterator[tuple[Processes, s
 
 def _url(run: Processes) -> str:
     said = run.master.output() if run.master else ""
-    found = re.search(r"^JCCL_HTTP=(\S+)/$", said, re.M)
+    found = re.search(r"^page (\S+)/$", said, re.M)
     return found[1] if found else ""
 
 

@@ -132,9 +132,9 @@ def test_hostile_clients_hold_no_round_up_and_take_no_memory(tmp_path):
     argv = [sys.executable, "-m", "jccl.cli", "master", "--bind=127.0.0.1:0"]
     master = Process([*argv, "--http=127.0.0.1:0"], dict(os.environ), log)
     try:
-        wait_until(lambda: "JCCL_HTTP=" in log.read_text(), 60)
-        said = dict(line.split("=", 1) for line in log.read_text().splitlines())
-        port = int(said["JCCL_HTTP"].rstrip("/").rpartition(":")[2])
+        wait_until(lambda: "page http" in log.read_text(), 60)
+        said = dict(re.split("[= ]", line) for line in log.read_text().splitlines())
+        port = int(said["page"].rstrip("/").rpartition(":")[2])
         page = Page(f"127.0.0.1:{port}")
         stop = threading.Event()
 
