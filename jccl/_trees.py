@@ -47,6 +47,12 @@ class Leaves:
         flat, self.treedef = jax.tree_util.tree_flatten_with_path(
             tree, is_leaf=lambda node: isinstance(node, Encoded)
         )
+        # Before any is looked at: to make an array of each takes seconds.
+        if len(flat) > _core.limits["leaves_max"]:
+            raise ValueError(
+                f"jccl: {len(flat)} leaves, but a round takes at most "
+                f"{_core.limits['leaves_max']}; stack small leaves into larger arrays"
+            )
         self.paths = [path_text(path) for path, _ in flat]
         self.encoded: dict[int, Encoded] = {}
         for i, (path, (_, leaf)) in enumerate(zip(self.paths, flat, strict=True)):
@@ -60,11 +66,6 @@ class Leaves:
             for _, leaf in flat
         ]
         size = sum(math.prod(x.shape) * x.dtype.itemsize for x in self.specs())
-        if len(flat) > _core.limits["leaves_max"]:
-            raise ValueError(
-                f"jccl: {len(flat)} leaves, but a round takes at most "
-                f"{_core.limits['leaves_max']}; stack small leaves into larger arrays"
-            )
         if size > _core.limits["round_bytes_max"]:
             raise ValueError(
                 f"jccl: {size} bytes, but a round takes at most "
