@@ -144,49 +144,71 @@ def play(
             World(folder / "usual", "none", *rest) as usual,
             World(folder / "attacked", row.name, *rest) as world,
         ):
-            for one in (usual, world):
-                one.await_that(one.attacked, "no rounds before the attack")
-            before = watch(result, usual, world, seconds)
-            if row.named:
-                await_named(world)
-            aftermath(result, world, before)
-            judge(result, row, world, seconds)
+            usual.await_that(usual.attacked, "no rounds before the attack")
+            through(result, row, world, seconds, usual)
             ended(result, usual)
-            ended(result, world)
     except Fault as fault:
         result.broken.append(str(fault))
     return result
 
 
+def play_alone(
+    row: Row, folder: Path, token: str, seconds: float, seed: int, members: int = 3
+) -> Result:
+    """The same without a world beside it, of which only speed is measured."""
+    result = Result(row.name)
+    rest = token, seed, row.evict, row.audit, members
+    try:
+        with World(folder, row.name, *rest) as world:
+            through(result, row, world, seconds)
+    except Fault as fault:
+        result.broken.append(str(fault))
+    return result
+
+
+def through(
+    result: Result, row: Row, world: World, seconds: float, usual: World | None = None
+) -> None:
+    world.await_that(world.attacked, "no rounds before the attack")
+    before = watch(result, world, seconds, usual)
+    if row.named:
+        await_named(world)
+    aftermath(result, world, before)
+    judge(result, row, world, seconds)
+    ended(result, world)
+
+
 def watch(
-    result: Result, usual: World, world: World, seconds: float
+    result: Result, world: World, seconds: float, usual: World | None
 ) -> dict[str, Before]:
     begun = 1000 * time.monotonic()
     parts = world.master, world.honest
+    worlds = [world, usual] if usual else [world]
     log = world.master.log_bytes()
     before = {process.role: Before.of(process) for process in parts}
-    used = [one.master.processor_s() for one in (usual, world)]
+    used = [one.master.processor_s() for one in worlds]
     end = begun + 1000 * seconds
     while 1000 * time.monotonic() < end:
         time.sleep(0.1)
-        usual.read()
-        world.read()
+        for one in worlds:
+            one.read()
         for process in parts:
             code = process.process.poll()
             if code is not None:
                 raise Fault(f"{process.role} ended with {code}: {process.said[-500:]}")
             before[process.role].look(process)
     settled = begun + 1000 * (SETTLED_S if seconds > SETTLED_S else 0)
-    result.usual = rates(usual, settled, end)
+    busy = [
+        (one.master.processor_s() - before_s) / seconds
+        for one, before_s in zip(worlds, used, strict=True)
+    ]
+    late = [percentile(one.took_ms(settled, end), 0.99) for one in worlds]
     result.attacked = rates(world, settled, end)
     result.first = rates(world, begun, min(settled, begun + 1000 * SETTLED_S))
-    result.usual_p99_ms, result.p99_ms = (
-        percentile(one.took_ms(settled, end), 0.99) for one in (usual, world)
-    )
-    result.usually_busy, result.busy = (
-        (one.master.processor_s() - before_s) / seconds
-        for one, before_s in zip((usual, world), used, strict=True)
-    )
+    result.busy, result.p99_ms = busy[0], late[0]
+    if usual:
+        result.usual = rates(usual, settled, end)
+        result.usually_busy, result.usual_p99_ms = busy[1], late[1]
     result.mib, result.honest_mib = before["master"].mib, before["honest"].mib
     honest = before["honest"]
     result.honest_descriptors = honest.most_descriptors - honest.descriptors

@@ -1,6 +1,7 @@
 """One hostile member against live rounds of three honest ones: results stay right, the
 culprit is named, nobody else is punished. How fast rounds go on is measured by
-`make attack`; here lies come by turns, for seconds, and no speed is asserted."""
+`make attack`; here lies come by turns, for seconds, no speed is asserted, and so no
+honest world runs beside."""
 
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_one_hostile_member_harms_no_round(
     names: str, token: bool, tmp_path: Path
 ) -> None:
     secret = trial.fresh_token() if token else ""
-    result = trial.play(trial.group(names), tmp_path, secret, SECONDS, seed=1)
+    result = trial.play_alone(trial.group(names), tmp_path, secret, SECONDS, seed=1)
     assert result.broken == []
 
 
@@ -72,23 +73,25 @@ def test_every_row_is_in_a_group() -> None:
 
 def test_against_two_it_is_outvoted_too(tmp_path: Path) -> None:
     row = trial.group("descriptor,fail-guard,done-wrong")
-    assert trial.play(row, tmp_path, "", SECONDS, seed=1, members=2).broken == []
+    assert trial.play_alone(row, tmp_path, "", SECONDS, seed=1, members=2).broken == []
 
 
 def test_without_audits_a_wrong_sum_is_taken(tmp_path: Path) -> None:
     row = trial.group("adds-wrong")
     row.audit = 0
-    assert trial.play(row, tmp_path, "", SECONDS, seed=1).wrong > 0
+    assert trial.play_alone(row, tmp_path, "", SECONDS, seed=1).wrong > 0
 
 
 def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As `make attack` has it, with its like beside it."""
     monkeypatch.setattr(trial, "NAMED_MAX_S", 0)
     honest = trial.group("none")
-    assert trial.play(honest, tmp_path / "a", "", SECONDS, seed=1).broken == []
+    result = trial.play(honest, tmp_path / "a", "", SECONDS, seed=1)
+    assert result.broken == [] and result.ratio > 0 and result.p99_ratio > 0
     honest.named = True
-    broken = trial.play(honest, tmp_path / "b", "", SECONDS, seed=1).broken
+    broken = trial.play_alone(honest, tmp_path / "b", "", SECONDS, seed=1).broken
     assert broken == [
         "nothing ever named the hostile key",
         "the log does not name the culprit",
