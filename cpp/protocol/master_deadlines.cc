@@ -23,7 +23,7 @@ constexpr double kShortShare = 1.0 / 2;
 constexpr double kTightShare = 15.0 / 16;  // READYs take longer at times
 constexpr int kOverShare = 8;              // of a call: with so little left it is over
 constexpr int kCostlyHoldsRest = 8;  // of an attempt that lacked the time which a hold had taken
-constexpr int kWholeShare = 4;      // … it was for a round if it had waited no longer for START
+constexpr int kWholeShare = 4;       // … it was for a round if it had waited no longer for START
 
 // What a call may have to have left when a round begins, to its master: half of its time to its
 // peer, or, for all to begin anew together, three quarters.
