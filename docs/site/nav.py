@@ -22,6 +22,8 @@ SECTIONS = {
         "docs/data",
         "docs/checkpoints",
         "docs/operations",
+        "docs/watching",
+        "docs/monitoring",
         "docs/standby",
         "docs/slurm",
         "docs/ray",
