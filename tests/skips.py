@@ -47,6 +47,7 @@ REASONS = (
     Reason("takes a minute: make long-page", 6),
     Reason("no promtool: make long-page", 1),
     Reason("no Prometheus: make long-page", 1),
+    Reason(r"Sphinx is missing: pip install .*", 3),
 )
 
 
