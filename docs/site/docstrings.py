@@ -35,7 +35,7 @@ def as_rst(lines: list[str]) -> list[str]:
 
 def _section(name: str, body: list[str]) -> list[str]:
     first, rest = body[:1], textwrap.dedent("\n".join(body[1:])).split("\n")
-    text = [line for line in [*first, *rest]] if name else body
+    text = [*first, *rest] if name else body
     while text and not text[0].strip():
         text = text[1:]
     if name.startswith("Example"):
@@ -77,7 +77,7 @@ def _prose(lines: list[str]) -> list[str]:
     for line in lines:
         stripped = line.strip()
         indented = line.startswith("    ")
-        bullet = bool(BULLET.match(stripped))
+        bullet = BULLET.match(stripped)
         if stripped and (indented and not in_list and not bullet) != literal:
             literal = not literal
             out += ["", "::", ""] if literal else [""]
@@ -87,11 +87,9 @@ def _prose(lines: list[str]) -> list[str]:
         ends = in_list and stripped and not bullet and not line.startswith(" ")
         if (bullet and not in_list) or ends:
             out.append("")
-        in_list = bullet or (in_list and (not stripped or line.startswith(" ")))
-        mark = BULLET.match(stripped)
-        head = mark.group(0) if mark else ""
-        if mark:
-            out.append(head + _escaped(stripped[len(head) :]))
+        in_list = bool(bullet) or (in_list and (not stripped or line.startswith(" ")))
+        if bullet:
+            out.append(bullet.group(0) + _escaped(stripped[bullet.end() :]))
         elif in_list and stripped:
             out.append("  " + _escaped(stripped))
         else:
@@ -101,10 +99,9 @@ def _prose(lines: list[str]) -> list[str]:
 
 def _escaped(text: str) -> str:
     text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # a sentence, not a list
-    parts = CODE.split(text)
     return "".join(
-        f"`{part}`"[1:-1].replace("`", "``")
+        part.replace("`", "``")
         if CODE.fullmatch(part)
         else re.sub(r"([*|]|_(?!\w))", r"\\\1", part)
-        for part in parts
+        for part in CODE.split(text)
     )

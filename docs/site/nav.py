@@ -64,3 +64,4 @@ SECTIONS = {
 }
 # Read on a forge alone: the site has its sections in their place.
 NOT_HERE = {"docs/index"}
+PAGES = [path for pages in SECTIONS.values() for path in pages]

@@ -27,17 +27,12 @@ API = "docs/api"
 NO_PAGE = {"cli", "__version__"}  # the command line has a page of its own
 
 
-def documents() -> list[str]:
-    """Paths of all documents without `.md`, each in one section."""
-    return [path for pages in nav.SECTIONS.values() for path in pages]
-
-
 def stage(out: Path) -> None:
     """Writes the sources of the site into an empty folder."""
     examples: set[str] = set()
     readme = _rewritten((ROOT / "README.md").read_text(), "README", examples)
     _write(out / "index.md", _index(readme))
-    for path in documents():
+    for path in nav.PAGES:
         if path == "docs/reference":
             continue
         text = (ROOT / f"{path}.md").read_text()
@@ -71,7 +66,7 @@ def _rewritten(text: str, path: str, examples: set[str]) -> str:
         if to.endswith(".md"):
             if to == "README.md" or to.removesuffix(".md") in nav.NOT_HERE:
                 return f"[{words}]({os.path.relpath('index.md', here or '.')})"
-            if to.removesuffix(".md") in documents():
+            if to.removesuffix(".md") in nav.PAGES:
                 return match.group(0)
         elif Path(to).suffix in PICTURES:
             return match.group(0)

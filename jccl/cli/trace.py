@@ -18,15 +18,11 @@ from typing import Any
 import click
 
 from jccl.metrics import clocks, reading
-from jccl.metrics.meter import PREFIX
+from jccl.metrics.meter import PREFIX, SPANS
 
 Event = dict[str, Any]
 
-PHASES = (
-    ("begun", "started", "READY"),
-    ("started", "moved", "data"),
-    ("moved", "ended", "COMMIT"),
-)
+PHASES = {"start_s": "READY", "data_s": "data", "commit_s": "COMMIT"}  # of SPANS
 COUNTERS = ("sent_bytes", "received_bytes")
 _MASTER_PID = 1
 _PEER_PID = 2  # of the first peer
@@ -174,7 +170,8 @@ def _round(lanes: _Lanes, one: reading.Line, at: Any) -> None:
     about = {k: one[k] for k in ("tag", "n", "code", "attempts")}
     lane = f"rounds: {one['tag']}"
     lanes.slice(lane, f"round {one['n']}", at(one["begun"]), at(one["ended"]), **about)
-    for first, last, name in PHASES:
+    for span, name in PHASES.items():
+        first, last = SPANS[span]
         if one[first] is not None and one[last] is not None:
             lanes.slice(lane, name, at(one[first]), at(one[last]))
     if one["awaited"] is not None and one["taken"] is not None:
