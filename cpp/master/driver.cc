@@ -190,12 +190,15 @@ Status Master::Driver::open() {
     carry_out(std::move(first));
     watch_store();
   });
-  if (page_ != nullptr) page_->start({run_text_, started_, unix_milliseconds() - since_start()});
+  if (page_ != nullptr) {
+    const std::int64_t since_ms = (loop_.now() - started_) / base::kMillisecond;
+    page_->start({run_text_, started_, unix_milliseconds() - since_ms});
+  }
   return {};
 }
 
-std::int64_t Master::Driver::since_start() const {
-  return (loop_.now() - started_) / base::kMillisecond;
+double Master::Driver::uptime_s() const {
+  return static_cast<double>(loop_.now() - started_) / 1e9;
 }
 
 void Master::Driver::stop() {

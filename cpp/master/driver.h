@@ -112,7 +112,7 @@ class Master::Driver {
   void log(const std::string& text);
   std::string status_now(Audience audience);
   base::Status open_page();
-  std::int64_t since_start() const;  // milliseconds
+  double uptime_s() const;
   void publish(const std::set<std::string>& tokens);
   void tell_page(const std::vector<protocol::HistoryLine>& lines);
   void mark_round(const wire::Message& message);

@@ -97,7 +97,7 @@ void Master::Driver::publish(const std::set<std::string>& tokens) {
 void Master::Driver::tell_page(const std::vector<protocol::HistoryLine>& lines) {
   if (page_ == nullptr || lines.empty()) return;
   std::vector<page::Event> events;
-  const double t = static_cast<double>(loop_.now() - started_) / 1e9;
+  const double t = uptime_s();
   for (const auto& line : page_valve_.pass(lines, loop_.now())) {
     events.push_back({t, line.kind, line.fields});
   }
@@ -107,7 +107,7 @@ void Master::Driver::tell_page(const std::vector<protocol::HistoryLine>& lines) 
 // A round's first call and its last results, which the history does not tell.
 void Master::Driver::mark_round(const wire::Message& message) {
   if (page_ == nullptr) return;
-  page::Event mark{static_cast<double>(loop_.now() - started_) / 1e9, "", {}, true};
+  page::Event mark{uptime_s(), "", {}, true};
   if (const auto* ready = std::get_if<wire::Ready>(&message)) {
     mark.kind = "ready";
     mark.fields = {{"tag", ready->round.tag}};

@@ -34,7 +34,7 @@ std::string Master::Driver::status_now(Audience audience) {
   facts.straggler = config_.straggler;
   facts.audit = config_.audit;
   facts.max_rate = config_.max_rate;
-  facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
+  facts.uptime_s = uptime_s();
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();
   facts.memory_held = memory_->bytes;
