@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "protocol/hostile_rig.h"
+#include "protocol/master_state.h"
 
 namespace jccl::protocol {
 namespace {
@@ -215,17 +216,10 @@ struct TightCalls : HostileMember {
       }
     }
   }
-  std::uint64_t n_ = 0, calls_ = 0;
-  std::map<ConnId, Member> members_;
-  std::map<std::string, int> kinds_;
-};
-
-TEST_F(TightCalls, that_holds_leave_no_time_for_are_nobodys_fault) {
-  wire::Sync sync;  // of joiners that never fetch what they are offered
-  sync.tag = "model", sync.deadline = 9000 * base::kSecond, sync.digest = {9, 9};
-  for (ConnId conn = 10; conn < 14; ++conn) (void)join(conn, hello(1000 + conn, cat("o", conn)));
-  const base::Time begun = now_;
-  for (int turn = 0; turn < 50'000; ++turn) {  // 1,000 s
+  void joiners_come() {
+    for (ConnId conn = 10; conn < 14; ++conn) (void)join(conn, hello(1000 + conn, cat("o", conn)));
+  }
+  void step(int turn) {  // 20 ms; joiners never fetch what they are offered
     now_ += 20 * base::kMillisecond;
     for (auto& [conn, member] : members_) {
       if (now_ >= member.due) {
@@ -236,19 +230,77 @@ TEST_F(TightCalls, that_holds_leave_no_time_for_are_nobodys_fault) {
       member.done_at = base::kNever;
       hear(say(conn, wire::Done{member.attempt, {n_, 1}}));
     }
-    if (turn % 5 == 0) {
-      for (ConnId conn = 10; conn < 14; ++conn) hear(say(conn, sync));
-    }
+    wire::Sync sync;
+    sync.tag = "model", sync.deadline = 9000 * base::kSecond, sync.digest = {9, 9};
+    for (ConnId conn = 10; turn % 5 == 0 && conn < ask_; ++conn) hear(say(conn, sync));
     if (turn % 25 == 0) {
-      for (const ConnId conn : {1, 2, 3, 10, 11, 12, 13}) hear(say(conn, wire::Heartbeat{}));
+      for (const ConnId conn : {1, 2, 3, 10, 11, 12, 13}) hear(say(conn, beat_of(conn)));
     }
     hear(on(Tick{}));
   }
+  wire::Heartbeat beat_of(ConnId conn) const {
+    wire::Heartbeat beat;
+    const auto member = members_.find(conn);
+    if (moves_ && member != members_.end() && member->second.done_at != base::kNever) {
+      beat.moving = {{member->second.attempt, 1000, 2000}};
+    }
+    return beat;
+  }
+  void run() {  // for 1,000 s
+    joiners_come();
+    for (int turn = 0; turn < 50'000; ++turn) step(turn);
+  }
+  const Round& round() const { return master_->state().rounds_.at("model"); }
+  bool moves_ = true;  // and says so
+  ConnId ask_ = 14;    // joiners with lower numbers do
+  std::uint64_t n_ = 0, calls_ = 0;
+  std::map<ConnId, Member> members_;
+  std::map<std::string, int> kinds_;
+};
+
+TEST_F(TightCalls, that_holds_leave_no_time_for_are_nobodys_fault) {
+  run();
   EXPECT_GT(kinds_["abort"], 0) << "holds end calls, or this shows nothing";
   EXPECT_EQ(kinds_["held"], 0);
   EXPECT_TRUE(is_member("c"));
-  EXPECT_GE(n_, 40U) << "of 50 that there is time for in " << (now_ - begun) / base::kSecond
-                     << " s";
+  EXPECT_GE(n_, 40U) << "of 50 that there is time for";
+}
+
+TEST_F(TightCalls, who_has_nothing_to_move_pays_for_them_all_the_same) {
+  moves_ = false;
+  run();
+  EXPECT_GT(kinds_["held"], 0);
+  EXPECT_FALSE(is_member("c"));
+}
+
+TEST_F(TightCalls, a_hold_is_of_calls_that_are_here) {
+  joiners_come();
+  for (int turn = 0; turn < 50'000 && round().held_since == base::kNever; ++turn) step(turn);
+  ASSERT_NE(round().held_since, base::kNever);
+  hear(say(3, wire::Withdraw{{"model", n_ + 1}}));    // it comes back when the hold is long over
+  for (int turn = 0; turn < 250; ++turn) step(turn);  // 5 s
+  call(3);
+  for (int turn = 0; turn < 100; ++turn) step(turn);
+  ASSERT_TRUE(round().running.has_value());
+  EXPECT_LE(round().held, 2 * base::kSecond);
+}
+
+TEST_F(TightCalls, once_between_two_commits) {
+  joiners_come();
+  for (int turn = 0; turn < 50'000 && n_ < 2; ++turn) step(turn);
+  ask_ = 11;  // … and the next one asks when the attempt that lacks the time is nearly over
+  const auto runs_for = [&] { return round().running ? now_ - round().running->since : 0; };
+  for (int turn = 0; turn < 50'000 && runs_for() < 18 * base::kSecond; ++turn) step(turn);
+  ASSERT_GT(round().held, 0);
+  const_cast<MasterMachine::State&>(master_->state()).holds_rest_until_ = 0;
+  ask_ = 12;
+  for (int turn = 0; turn < 5'000 && kinds_["abort"] < 2; ++turn) {
+    step(turn);
+    EXPECT_TRUE(kinds_["abort"] != 1 || kinds_["held"] == 0);
+  }
+  EXPECT_GT(round().held, 0) << "the second attempt was held as well";
+  EXPECT_EQ(n_, 2U);
+  EXPECT_EQ(kinds_["held"], 1) << "others have waited for it";
 }
 
 // Of two the word of one is all there is: that it is done itself, and has nothing left to send.

@@ -421,10 +421,11 @@ void State::commit(const wire::Tag& tag) {
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);
   note_weights(tag, running);
-  const base::Duration took = now_ - running.since;
-  round.usual = round.commits == 0 ? took : round.usual + (took - round.usual) / 4;
+  round.took = now_ - running.since;
+  round.usual += (round.took - round.usual) / 4;
+  round.spared = false;
   round.cut_short = std::min(round.cut_short, 1U);
-  round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));
+  round.needed = std::min(round.needed / 2, 2 * round.took);
   round.running.reset();
   round.memory = {};
   ++round.commits;

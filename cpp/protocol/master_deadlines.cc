@@ -48,8 +48,9 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   Round& round = rounds_.at(tag);
   const bool near = now_ + options_.silence / 4 >= part.deadline;
   const bool over = JCCL_PLANTED("short-calls-are-always-over") ? near : now_ >= part.deadline;
-  if (near && note_hold(*round.running)) return note_cut_short(round);
-  if (over && !hasty(part.incarnation, parts_of(*round.running))) {
+  const bool is_hasty = hasty(part.incarnation, parts_of(*round.running));
+  if (near && !is_hasty && note_hold(*round.running)) return note_cut_short(round);
+  if (over && !is_hasty) {
     note_cut_short(round);
     return note_deadline(*round.running);
   }
@@ -145,7 +146,6 @@ bool State::hurried(const wire::Tag& tag) {
 // may be shorter than `straggler_after`, or too short for heartbeats to be heard.
 void State::note_deadline(const MasterAttempt& running) {
   if (running.phase() == AttemptPhase::kAgreed) return note_owing(running);
-  if (note_hold(running)) return;
   const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
   if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
@@ -159,6 +159,7 @@ void State::note_deadline(const MasterAttempt& running) {
   const bool withheld = lacked != nullptr && parts * (now_ - since) >= now_ - running.since;
   if (withheld) last = lacked;
   if (note_short_calls(running, last)) return;
+  if (holder == nullptr && !withheld && note_hold(running)) return;
   // Perhaps the last one is kept from it by another: then it is their link's.
   const base::Duration patience = std::min((now_ - running.since) / 2, 2 * options_.heartbeat);
   const std::vector<Pair> links = starved(running, last, patience);
@@ -187,14 +188,16 @@ void State::note_deadline(const MasterAttempt& running) {
   note_lost_time(running);
 }
 
-// START was held for a joiner, and the attempt has had no more time than is usual and the hold
-// took: nobody in it pays. Joiners have no hold then for much longer, so that other attempts tell
-// who is slow. Whether it is so.
+// START was held for a joiner, and the attempt has had no more time than the newest commit's and
+// the hold took: nobody in it pays, once until the next commit, or whoever holds attempts would
+// only need a joiner. Joiners have no hold then for much longer. Whether it is so.
 bool State::note_hold(const MasterAttempt& running) {
-  const Round& round = rounds_.at(running.round().tag);
+  Round& round = rounds_.at(running.round().tag);
   const base::Duration had = now_ - running.since;
-  const bool enough = round.held == 0 || had > round.usual + round.held;
-  if (enough || JCCL_PLANTED("the-slowest-pays-for-holds")) return false;
+  const bool enough = round.held == 0 || had > round.took + round.held;
+  const bool again = round.spared && !JCCL_PLANTED("holds-excuse-for-ever");
+  if (enough || again || JCCL_PLANTED("the-slowest-pays-for-holds")) return false;
+  round.spared = true;
   const int times = JCCL_PLANTED("holds-that-cost-rounds-go-on") ? 0 : kCostlyHoldsRest;
   holds_rest_until_ = std::max(holds_rest_until_, now_ + times * had);
   return true;

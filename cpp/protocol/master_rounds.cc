@@ -237,14 +237,14 @@ void State::expire_round(const wire::Tag& tag) {
              cat("deadline passed before admission; ", kept ? outsider_text(*life, tag) : why));
     }
   }
-  if (round.ready.empty()) round.memory = {}, round.held_since = base::kNever;
+  if (round.ready.empty()) round.memory = {};
 }
 
 void State::form(const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
   if (found == rounds_.end()) return;
   if (found->second.ready.empty()) {
-    found->second.quorum_since = base::kNever;
+    found->second.quorum_since = found->second.held_since = base::kNever;
     return;
   }
   expire_round(tag);
@@ -252,8 +252,9 @@ void State::form(const wire::Tag& tag) {
   if (round.running.has_value() || round.ready.empty()) return;
   end_holds();
   note_quorum(tag);
-  if (round.ready.empty()) return;
   const bool missing = round.ready.size() < owing(tag);
+  if (missing && !JCCL_PLANTED("holds-are-of-calls-that-went")) round.held_since = base::kNever;
+  if (round.ready.empty()) return;
   if (!missing || round.does_without()) decide(tag);
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
