@@ -45,7 +45,9 @@ class Client {
   const std::string& hear(const std::string& until = "") {
     char room[4096];
     const base::Time end = clock_now() + kPatienceMs * base::kMillisecond;
-    while (clock_now() < end && (until.empty() || heard_.find(until) == std::string::npos)) {
+    std::size_t from = 0;  // `until` is not before it: streams are long, and read fast or cut off
+    while (clock_now() < end && (until.empty() || heard_.find(until, from) == std::string::npos)) {
+      from = heard_.size() - std::min(heard_.size(), until.size());
       pollfd wait{fd_, POLLIN, 0};
       if (::poll(&wait, 1, kPatienceMs) != 1) break;
       const ssize_t size = ::recv(fd_, room, sizeof room, 0);
@@ -284,7 +286,6 @@ TEST_F(ServerTest, who_says_nothing_makes_room_for_who_asks) {
 
 TEST_F(ServerTest, a_stream_that_is_not_read_holds_nobody_up) {
   ServerOptions options;
-  options.limits.write_max = 2 * base::kSecond;
   options.limits.pause = base::kMillisecond;
   open(std::move(options));
   Client deaf(server_->port()), well(server_->port());
