@@ -126,11 +126,9 @@ def overlap(device: Any, mib: int, times: int, width: int = 4096) -> list[Row]:
 
         @jax.jit
         def overlapped(x: Any, w: Any, steps: Any) -> Any:
-            begun = jccl.ops.start(
-                x, here, place=jccl.Place(passing=w), op="sum", tag="o"
-            )
+            begun = jccl.start(x, here, place=jccl.Place(passing=w), op="sum", tag="o")
             after = train(begun.passed, steps)
-            out = jccl.ops.done(begun.handle, x, here, after=after, tag="o")
+            out = jccl.done(begun.handle, x, here, after=after, tag="o")
             return out.value, after, out.status
 
         round_s = timed(lambda: blocking(x, w, 0), times)

@@ -116,7 +116,7 @@ def _call(comm: Any, route: str) -> Callable[[Any], Any]:
 
     if route in callback.ROUTES:
         comm.route = route
-        return jax.jit(lambda x: jccl.ops.all_reduce(x, comm).value)
+        return jax.jit(lambda x: jccl.all_reduce(x, comm).value)
     encode = jax.jit(lambda x: jccl.encode(x, "int8"))
     return lambda x: comm.all_reduce(encode(x), codec="int8").value
 

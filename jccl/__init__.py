@@ -38,6 +38,8 @@ _NAMES = {
         "start start_barrier start_broadcast"
     ),
     "_leaving": "Leaving",
+    "_local": "specs_like unshard",
+    "_ops": "no_handle",
     "_peer_options": "Reactions Security Site Transport Waits",
     "_results": "Reduced",
     "_round": "Place Round",
@@ -51,7 +53,7 @@ _NAMES = {
     "snapshot": "publish sync_state",
 }
 _MODULES = (
-    *("checkpoint", "cli", "data", "exported", "gradients", "mesh", "metrics", "ops"),
+    *("checkpoint", "cli", "data", "exported", "gradients", "metrics"),
     *("proofs", "ray", "sites", "testing"),
 )
 _WITHOUT_NUMPY = ("cli", "errors", "settings")

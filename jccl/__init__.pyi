@@ -5,14 +5,15 @@ from jccl import cli as cli
 from jccl import data as data
 from jccl import exported as exported
 from jccl import gradients as gradients
-from jccl import mesh as mesh
 from jccl import metrics as metrics
-from jccl import ops as ops
 from jccl import proofs as proofs
 from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
 from jccl._leaving import Leaving as Leaving
+from jccl._local import specs_like as specs_like
+from jccl._local import unshard as unshard
+from jccl._ops import no_handle as no_handle
 from jccl._peer_options import Reactions as Reactions
 from jccl._peer_options import Security as Security
 from jccl._peer_options import Site as Site

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jccl import _host_calls, mesh, ops
+from jccl import _host_calls, _mesh, _ops
 from jccl._groups import grouped
 from jccl._host_calls import Handle
 from jccl._results import HasRegistryId, Reduced, Result, Started
@@ -21,7 +21,7 @@ from jccl.codecs import Codec
 
 def verbs_at(where: Where) -> Any:
     """The module whose verbs are for calls there. They take the same options."""
-    return {Where.HOST: _host_calls, Where.PROGRAM: ops, Where.MESH: mesh}[where]
+    return {Where.HOST: _host_calls, Where.PROGRAM: _ops, Where.MESH: _mesh}[where]
 
 
 @grouped()
@@ -195,5 +195,5 @@ def done(
             " jccl.done(handle, like, comm)"
         )
     in_mesh = where_of(comm, handle, like, place=place) is Where.MESH
-    verbs: Any = mesh if in_mesh else ops
+    verbs: Any = _mesh if in_mesh else _ops
     return verbs.done(handle, like, comm, after=after, tag=tag, place=place)

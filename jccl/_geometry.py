@@ -48,23 +48,23 @@ def frame_here(parts: int = 1, processes: int = 1) -> Frame:
     sizes = _native.mapped_axes()
     if not sizes:
         raise ValueError(
-            "jccl.mesh: called outside shard_map and pmap; use jccl.all_reduce there"
+            "jccl: called outside shard_map and pmap; use jccl.all_reduce there"
         )
     if left := [name for name, size in sizes.items() if size == 0]:
         raise NotImplementedError(
-            f"jccl.mesh: axis {', '.join(left)} of the mesh is left to XLA's "
+            f"jccl: axis {', '.join(left)} of the mesh is left to XLA's "
             "partitioner; map over all axes (shard_map without axis_names=)"
         )
     frame = Frame(sizes, processes, parts)
     if frame.devices > processes * jax.local_device_count():
         raise ValueError(
-            f"jccl.mesh: the mesh has {frame.devices} devices, but this site has "
+            f"jccl: the mesh has {frame.devices} devices, but this site has "
             f"{processes * jax.local_device_count()}: processes that share a mesh are "
             "one site and use jccl.sites.connect(..., parts=n)"
         )
     if parts % frame.processes or frame.devices % frame.processes:
         raise ValueError(
-            f"jccl.mesh: {frame.processes} processes cannot share {frame.devices} "
+            f"jccl: {frame.processes} processes cannot share {frame.devices} "
             f"devices and {parts} parts equally; connect with jccl.sites.connect(..., "
             "parts=n), n a multiple of the processes of every site"
         )
@@ -139,7 +139,7 @@ def leaf_of(path: str, array: Any, spec: PartitionSpec, frame: Frame) -> Leaf:
     unknown = [axis for axis in named if axis not in frame.sizes]
     if unknown or len(cuts) > array.ndim or len(set(named)) < len(named):
         raise ValueError(
-            f"jccl.mesh: leaf '{path}' of shape {array.shape} cannot lie as {spec} on "
+            f"jccl: leaf '{path}' of shape {array.shape} cannot lie as {spec} on "
             f"a mesh of axes {', '.join(frame.sizes)}"
         )
     return Leaf(tuple(array.shape), tuple(cuts), array.dtype)
@@ -171,7 +171,7 @@ def _over_processes(leaf: Leaf, axes: Axes, frame: Frame) -> Reduction:
     everything = tuple(frame.sizes)
     if leaf.cut_axes or set(axes) not in (set(), set(everything)):
         raise NotImplementedError(
-            "jccl.mesh: in a site of several processes, cut a leaf by the mesh's first "
+            "jccl: in a site of several processes, cut a leaf by the mesh's first "
             f"axis ('{everything[0]}'; into a multiple of {frame.parts}), or by no "
             "axis and reduce it over all axes or over none"
         )

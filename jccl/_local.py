@@ -151,7 +151,7 @@ def marks(array: jax.Array, leaf: Leaf, frame: Frame) -> jax.Array:
     extents = [n * frame.ways(c) for n, c in zip(leaf.block, leaf.cuts, strict=True)]
     if frame.parts > 1 and math.prod(extents) >= 2**32:
         raise NotImplementedError(
-            f"jccl.mesh: a leaf has {math.prod(extents)} elements; in a run of sites "
+            f"jccl: a leaf has {math.prod(extents)} elements; in a run of sites "
             "with several processes it can have at most 2^32 - 1"
         )
 

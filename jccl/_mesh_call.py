@@ -1,4 +1,4 @@
-"""What the verbs of `jccl.mesh` have in common: one native call by all local devices.
+"""What the verbs of `jccl._mesh` have in common: one native call by all local devices.
 
 Traced code, in shard_map and pmap. Refuses meshes that it cannot know all of, and a
 second peer of this process with programs over several devices.
@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jccl import _geometry, _local, _marks, _native, callback, ops
+from jccl import _geometry, _local, _marks, _native, _ops, callback
 from jccl._chain import claim
 from jccl._geometry import Axes
 from jccl._marks import Marks
+from jccl._ops import STATUS, TOKEN
 from jccl._results import HasRegistryId, Published
 from jccl._round import Place, Round
 from jccl._trees import Leaves, deadline_ms, fence, scalar, spec_like, weight_of
 from jccl.errors import Code
-from jccl.ops import STATUS, TOKEN
 
 
 def join_ms(round: Round) -> np.int32:
@@ -55,7 +55,7 @@ class Call:
         _alone_in_process(members(comm)[0], self.frame)
         if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
             raise ValueError(
-                f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
+                f"jccl: no axis {', '.join(map(str, unknown))} in a mesh of "
                 f"{', '.join(self.frame.sizes)}"
             )
         self.leaves = Leaves(tree)  # refuses encoded ones: devices reduce values first
@@ -70,7 +70,7 @@ class Call:
         ]
         if split and self.frame.processes > 1:
             raise NotImplementedError(
-                "jccl.mesh: gather=False does not work in a site of several processes; "
+                "jccl: gather=False does not work in a site of several processes; "
                 "leave it out"
             )
         self.reductions = [
@@ -101,7 +101,7 @@ class Call:
         words = status.at[0].set(rank * 256 + code)
         words = lax.pmax(words, tuple(self.frame.sizes))
         status = words.at[0].set(words[0] % 256)
-        went = ops.committed(status)
+        went = _ops.committed(status)
         back = zip(shares, pieces, strict=True)
         return status, [jnp.where(went, share, piece) for share, piece in back]
 
@@ -174,7 +174,7 @@ def _alone_in_process(comm: Any, frame: _geometry.Frame) -> None:
     other = _peers.setdefault(comm.attributes().run_id, comm)
     if other is not comm and not other.closed:
         raise ValueError(
-            "jccl.mesh: another peer of this process has programs over several devices "
+            "jccl: another peer of this process has programs over several devices "
             "in this run too. XLA runs such programs one after another, so each peer "
             "would wait for one that cannot start: give each peer a process of its own"
         )
@@ -195,7 +195,7 @@ def shaped(arrays: Sequence[jax.Array], lead: tuple[int, ...] = ()) -> list[Any]
 
 
 def check(comm: HasRegistryId, tag: str) -> int:
-    return [ops.check_call(one, tag, over_mesh=True) for one in members(comm)][0]
+    return [_ops.check_call(one, tag, over_mesh=True) for one in members(comm)][0]
 
 
 def after_token(token: Any) -> jax.Array:
@@ -228,7 +228,7 @@ def run_round(
         deadline_ms(round.deadline),
         after_token(place.token),
         tag=tag,
-        collective=np.int32(ops.COLLECTIVES[collective]),
+        collective=np.int32(_ops.COLLECTIVES[collective]),
         slots=np.int32(slots),
         join_ms=join_ms(round),
         **{**texts, **words, **attributes},
@@ -247,7 +247,7 @@ def share_state(
     before: Marks | None = None,
     **attributes: Any,
 ) -> Published:
-    """What `jccl.mesh.publish` and the sites' sync_state have in common."""
+    """What `publish` over local devices and the sites' sync_state have in common."""
     check(comm, tag)
     call = Call(tree, comm, specs, ())
     pieces = call.shares()
@@ -276,7 +276,7 @@ def marks_operand(state: Any) -> tuple[list[jax.Array], dict[str, Any]]:
         return [], {}
     if not isinstance(state, _marks.Marks):
         raise TypeError(
-            "jccl.mesh: hand in a state as jccl.mesh.marks(state, comm, specs=...): "
+            "jccl: hand in a state as jccl.marks(state, comm, specs=...): "
             "the specs say which devices hold what of it"
         )
     return [jnp.asarray(state.words, jnp.uint32)], {"marks": np.int32(1)}

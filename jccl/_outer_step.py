@@ -1,4 +1,4 @@
-"""The outer optimizer's step as an operation of XLA programs; `jccl.ops` has the name.
+"""The outer optimizer's step as an operation of XLA programs; `jccl._ops` has the name.
 
 Pure, with the same bits on every processor: by the host's kernel on every route.
 """

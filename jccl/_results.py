@@ -1,6 +1,6 @@
 """What rounds give: on the host dataclasses, in jit named tuples of arrays, pytrees.
 
-Plain data; any thread. `jccl.communicator` and `jccl.ops` are where users find them.
+Plain data; any thread. `jccl` is where users find them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Round(Group):
         state: shared state of the tag that the values were made from, or its
             `jccl.marks`. Required once the tag was synchronised. If this peer did not
             publish or adopt it, the values are in no result: RESYNC. Over local devices
-            it has to be `jccl.mesh.marks`.
+            it has to be `jccl.marks` with its specs.
         fingerprint: words that must be alike on all peers of a tag with shared state,
             else MISMATCH.
     """
@@ -65,7 +65,7 @@ class Round(Group):
         check_seconds(self.deadline)
         if not 0 < self.join_timeout <= JOIN_MAX_S:
             raise ValueError(
-                f"jccl.mesh: join_timeout={self.join_timeout} must be above 0 and at "
+                f"jccl: join_timeout={self.join_timeout} must be above 0 and at "
                 f"most {JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
             )
         if self.plan is not None:
@@ -104,7 +104,7 @@ class Place(Group):
             summed over that axis.
         gather: of an `all_reduce` over local devices: with False, a reduced leaf stays
             this device's share of the flat leaf, zero-padded to equal shares;
-            `jccl.mesh.unshard` puts the shares together.
+            `jccl.unshard` puts the shares together.
     """
 
     out: Any = None
@@ -143,6 +143,7 @@ TERMS = {
     "start_broadcast": _fields(_CHECKS),
     "start_barrier": _fields("deadline state"),
     "done": _fields(""),
+    "publish": _fields(""),
     "gradients.all_reduce": _fields("deadline"),
 }
 # Of `Place`, what has an effect: outside programs, in one, and over local devices.
@@ -161,6 +162,7 @@ EFFECTS = {
     "start_broadcast": ("out copy", "", ""),
     "start_barrier": ("", "", ""),
     "done": ("", "token", "token axis_name specs"),
+    "publish": ("", "token", "token specs"),
     "gradients.all_reduce": ("", "token", ""),
 }
 _REMEDIES = {

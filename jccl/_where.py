@@ -17,7 +17,7 @@ from jccl._round import Place, Where
 Op = Literal["mean", "sum", "min", "max", "prod"]
 
 
-def where_of(comm: HasRegistryId, *traced_too: Any, place: Place) -> Where:
+def where_of(comm: HasRegistryId | None, *traced_too: Any, place: Place) -> Where:
     """Of a call with these arrays. A token comes from a program's op, so a call that
     has one is such an op too, also where JAX runs it at once."""
     named = place.axis_name is not None or place.specs is not None

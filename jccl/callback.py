@@ -52,7 +52,7 @@ def mesh_problem(route: str, platform: str, devices: int) -> str | None:
     if _native.jax_release() >= (0, 11):
         return None
     return (
-        f"jccl.mesh over {devices} CPU devices by io_callback: on the CPU backend of "
+        f"jccl: calls over {devices} CPU devices by io_callback: on the CPU backend of "
         "JAX before 0.11 a program with io_callback and local collectives hangs. "
         "Connect with route='buffer_callback', or leave route= out for XLA's FFI."
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jccl import _host_calls, _marks, mesh, ops
+from jccl import _host_calls, _marks, _mesh, _ops
 from jccl._behind import done as done
 from jccl._behind import start as start
 from jccl._behind import start_barrier as start_barrier
@@ -28,17 +28,32 @@ from jccl._results import (
     Transposed,
 )
 from jccl._round import Place, Round, Where
-from jccl._where import Op, traced, where_of
+from jccl._where import Op, where_of
 from jccl.codecs import Codec
 
 
-def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
+def marks(tree: Any, comm: HasRegistryId | None = None, *, specs: Any = None) -> Marks:
     """Marks of a shared state. Pass them as `state` or `before` in place of the state.
 
     They are made once, where the arrays lie, and serve several calls. They do not
-    contain a later edit, so no call that takes them detects it. In shard_map:
-    `jccl.mesh.marks`."""
-    return ops.marks(tree, comm) if traced(tree) else Marks(_marks.of_host(tree))
+    contain a later edit, so no call that takes them detects it.
+
+    Args:
+        tree: the state, a pytree of arrays.
+        comm: over local devices, required: the communicator of the calls.
+        specs: over local devices: PartitionSpecs of the leaves, as of `jccl.Place`.
+    """
+    where = where_of(comm, tree, place=Place(specs=specs))
+    if where is Where.HOST:
+        return Marks(_marks.of_host(tree))
+    if where is Where.PROGRAM:
+        return _ops.marks(tree, comm)
+    if comm is None:
+        raise TypeError(
+            "jccl: marks over local devices needs the communicator: "
+            "jccl.marks(state, comm, specs=…)"
+        )
+    return _mesh.marks(tree, comm, specs=specs)
 
 
 @grouped()
@@ -149,8 +164,8 @@ def reduce_scatter(
     if where is Where.HOST:
         return _host_calls.reduce_scatter(array, comm, **options)
     if where is Where.PROGRAM:
-        return ops.reduce_scatter(array, comm, **options)
-    return mesh.reduce_scatter(array, comm)
+        return _ops.reduce_scatter(array, comm, **options)
+    return _mesh.reduce_scatter(array, comm)
 
 
 @grouped()

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jccl import ops
+from jccl import _ops
 from jccl._chain import Mark, claim
 from jccl._groups import grouped
 from jccl._results import HasRegistryId, Reduced
@@ -37,7 +37,7 @@ def all_reduce(
     round: Round = Round(),
     place: Place = Place(),
 ) -> Reduced:
-    """`jccl.ops.all_reduce` with a gradient; op is "sum" or "mean", the weight 1.
+    """`jccl.all_reduce` with a gradient; op is "sum" or "mean", the weight 1.
     Of `jccl.Round` it takes deadline, of `jccl.Place` token.
 
     The backward round has the tag `tag + "'"` and the same codec, whose rounding counts
@@ -46,7 +46,7 @@ def all_reduce(
     (GUARD, SKIPPED) gets zeros. A mean divides by the forward round's world.
 
     Errors:
-        As in `jccl.ops.all_reduce`. A backward round that did not commit leaves NaN in
+        As in `jccl.all_reduce`. A backward round that did not commit leaves NaN in
         every leaf, because a gradient has no status. `comm.last_fault(tag + "'")` says
         why. ValueError while tracing, if another blocking op of `comm` lies between the
         call and its gradient in one program: nothing would order them.
@@ -64,13 +64,15 @@ def all_reduce(
                 f"jccl: leaf '{path}' is {array.dtype}, which has no gradient: reduce "
                 "it by a jccl.all_reduce of its own"
             )
-    number = ops.check_call(comm, tag + BACKWARD)
+    number = _ops.check_call(comm, tag + BACKWARD)
     claim(number, token)
     mark = Mark(number)
     options: dict[str, Any] = {"comm": comm, "codec": codec, "round": round}
 
     def reduce(tree: Any, token: jax.Array) -> Reduced:
-        return ops.all_reduce(tree, tag=tag, op=op, place=Place(token=token), **options)
+        return _ops.all_reduce(
+            tree, tag=tag, op=op, place=Place(token=token), **options
+        )
 
     def forward(tree: Any, token: jax.Array) -> tuple[Reduced, Any]:
         out = reduce(tree, token)
@@ -82,7 +84,7 @@ def all_reduce(
         mark.backward()
 
         def reduced(cotangent: Any) -> Any:
-            out = ops.all_reduce(
+            out = _ops.all_reduce(
                 cotangent,
                 tag=tag + BACKWARD,
                 op="sum",
@@ -91,10 +93,10 @@ def all_reduce(
             )
             share = 1 / jnp.maximum(status[1], 1) if op == "mean" else 1.0
             factor = jnp.where(status[0] == Code.OK, share, 0.0)
-            factor = jnp.where(ops.committed(out.status), factor, jnp.nan)
+            factor = jnp.where(_ops.committed(out.status), factor, jnp.nan)
             return jax.tree.map(lambda x: (x * factor).astype(x.dtype), out.value)
 
-        went = ops.committed(status)
+        went = _ops.committed(status)
         return jax.lax.cond(went, reduced, lambda x: x, cotangents.value), None
 
     linear = jax.custom_vjp(reduce)

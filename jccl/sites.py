@@ -3,8 +3,7 @@
 Every site cuts its leaves into the same number of parts. Each process carries its own
 parts across the wide area: the only process of a site carries all, each of two carries
 half. A site's rounds have one outcome. A leaf that an axis shards must be sharded on
-all sites, along the same dimension. Only for programs under `shard_map`, by
-`jccl.mesh`.
+all sites, along the same dimension. Only for programs under `shard_map`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from jccl.settings import env_default, name_by_launcher
 
 class ShardedCommunicator:
     """A communicator for each part of the leaves that this process holds. Use it in
-    place of a communicator in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
+    place of a communicator under `shard_map` and in `jccl.diloco`. Made by
+    `connect`."""
 
     def __init__(
         self, comms: Sequence[Communicator], first: int, parts: int, processes: int
@@ -43,7 +43,7 @@ class ShardedCommunicator:
     def registry_id(self) -> int:
         raise TypeError(
             "jccl: a communicator of several parts is for programs over a mesh: "
-            "jccl.mesh inside shard_map, or jccl.diloco of parameters that lie on the "
+            "verbs of jccl inside shard_map, or jccl.diloco of parameters on the "
             "site's mesh. On a mesh of one device say so: place=jccl.Place(specs="
             "jax.tree.map(lambda x: x.sharding, params))"
         )
@@ -81,7 +81,7 @@ class ShardedCommunicator:
         on = next((one for one in places if isinstance(one, NamedSharding)), None)
         if on is None:
             raise ValueError(
-                "jccl.mesh: no array of this state lies on a mesh; put the parameters "
+                "jccl: no array of this state lies on a mesh; put the parameters "
                 "there with jax.device_put(x, NamedSharding(mesh, spec))"
             )
 

@@ -17,13 +17,18 @@ import sys
 import threading
 import weakref
 import zlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import numpy as np
 import optax
 
+from jccl import _mesh, _ops
+from jccl._groups import grouped
 from jccl._options import Restore
+from jccl._results import HasRegistryId
+from jccl._round import Place, Round, Where, check_terms
+from jccl._where import where_of
 from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncError
 
@@ -150,22 +155,60 @@ def sync_state(
     return put_back(state, nodes, synced)
 
 
+@grouped()
 def publish(
     state: Any,
-    comm: Communicator,
+    comm: HasRegistryId,
     *,
     before: Any,
+    status: jax.Array | None = None,
     tag: str = "state",
-    deadline: float | None = None,
+    deadline: Any = None,
+    place: Place = Place(),
 ) -> Any:
     """Makes `state` the new revision after a committed round. Joiners get it.
 
-    Only for state that `jccl.diloco` does not manage. Returns the state to continue
-    with. This is the newest one if this peer fell behind, or if `before`, the state
-    that `state` was made from, was edited since it was shared. `before=None` compares
-    nothing. Then an edit becomes this peer's vote on what the revision is.
+    Only for state that `jccl.diloco` does not manage. If this peer fell behind, or if
+    `before` was edited since it was shared, the newest state comes instead.
+
+    Args:
+        state: everything that the next rounds depend on, a pytree of arrays.
+        comm: open communicator.
+        before: the state that `state` was made from, or its `jccl.marks`; over local
+            devices the marks. None compares nothing. Then an edit becomes this peer's
+            vote on what the revision is.
+        status: in a program, required: that of the round, such as `Reduced.status`. If
+            the round did not commit, `state` comes back with the code of that outcome.
+        tag: that of the rounds.
+        deadline: seconds; None takes the communicator's.
+        place: where the call is made. `jccl.Place`: in a program token; over local
+            devices token, specs. What no axis cuts must be the same on all devices.
+
+    Returns:
+        Outside programs the state to continue with. In a program `Published`.
+
+    Raises:
+        Outside programs: EvictedError, DeadlineError and others of `jccl.Error`.
     """
-    return comm.publish(state, tag=tag, deadline=deadline, before=before).value
+    where = where_of(comm, state, status, deadline, place=place)
+    check_terms("publish", where, Round(), place)
+    given: dict[str, Any] = {"before": before, "tag": tag, "deadline": deadline}
+    if where is Where.HOST:
+        if status is not None:
+            raise TypeError(
+                "jccl: status= has no effect on publish outside programs, where a "
+                "round that did not commit raises; leave it out"
+            )
+        return cast(Communicator, comm).publish(state, **given).value
+    if status is None:
+        raise TypeError(
+            "jccl: publish in a program needs the status of the round before it: pass "
+            "status=reduced.status"
+        )
+    given |= {"status": status, "token": place.token}
+    if where is Where.MESH:
+        return _mesh.publish(state, comm, specs=place.specs, **given)
+    return _ops.publish(state, comm, **given)
 
 
 def find(state: Any) -> list[Any]:

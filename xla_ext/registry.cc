@@ -44,7 +44,7 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
     return {
         Code::kLocalSkew,
         base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
-                  " both called it in one execution; use jccl.mesh.all_reduce inside shard_map, "
+                  " both called it in one execution; use jccl.all_reduce inside shard_map, "
                   "or call from a program that runs on one device")};
   }
   at->second = {execution, device};

@@ -68,7 +68,7 @@ class InJit:
 
         def several(inputs: list[jax.Array]) -> Any:
             handles = [
-                jccl.ops.start(x, self.comm, tag=f"bench{i}", **options).handle
+                jccl.start(x, self.comm, tag=f"bench{i}", **options).handle
                 for i, x in enumerate(inputs)
             ]
             done = [

@@ -26,7 +26,6 @@ from jax.experimental import io_callback
 
 import jccl
 from benchmarks.peers.stepped import cpu_ns
-from jccl import ops
 
 NEVER = -1
 TAG = "overlap"
@@ -94,26 +93,26 @@ def begun_state(width: int) -> State:
     zeros = [jnp.zeros_like(x) for x in anchor]
     params = [jnp.array(x, copy=True) for x in anchor]
     zero = jnp.zeros((), jnp.int32)
-    return State(params, anchor, zeros, ops.no_handle(), jnp.zeros(()), zero)
+    return State(params, anchor, zeros, jccl.no_handle(), jnp.zeros(()), zero)
 
 
 def begin(comm: jccl.Communicator, codec: str, state: State) -> State:
     sent = jax.tree.map(jnp.subtract, state.params, state.anchor)
-    started = ops.start(
+    started = jccl.start(
         sent, comm, place=jccl.Place(passing=state.params), tag=TAG, codec=codec
     )
     return state._replace(sent=sent, handle=started.handle, params=started.passed)
 
 
 def end(comm: jccl.Communicator, state: State) -> State:
-    mean = ops.done(state.handle, state.sent, comm, after=state.loss, tag=TAG)
+    mean = jccl.done(state.handle, state.sent, comm, after=state.loss, tag=TAG)
     return state._replace(
         anchor=jax.tree.map(jnp.add, state.anchor, mean.value),
         params=jax.tree.map(
             lambda p, m, s: p + (m - s), state.params, mean.value, state.sent
         ),
-        handle=ops.no_handle(),
-        bad=state.bad + (mean.status[0] != ops.OK),
+        handle=jccl.no_handle(),
+        bad=state.bad + (mean.status[0] != jccl.Code.OK),
     )
 
 

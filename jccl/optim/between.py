@@ -468,7 +468,7 @@ def _host(tree: Any) -> Any:
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             raise NotImplementedError(
                 "jccl.between_steps: these arrays lie on devices of several processes; "
-                "use jccl.sites and jccl.mesh, or gather them first"
+                "use jccl.sites and jccl.diloco, or gather them first"
             )
         return np.asarray(x)
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jccl import ops
+from jccl import _ops
 from jccl._marks import Marks
 from jccl._results import Reduced
 from jccl._round import Round
@@ -193,10 +193,10 @@ class Contribution(NamedTuple):
         """
         if not self.clip:
             return delta, part, options
-        own, marks = norm(delta), ops.marks(options["state"], comm)
+        own, marks = norm(delta), _ops.marks(options["state"], comm)
 
         def ask() -> tuple[Clip, jax.Array]:
-            every = ops.all_gather(
+            every = _ops.all_gather(
                 own,
                 comm,
                 slots=CLIP_SLOTS,

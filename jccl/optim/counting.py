@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import callback, ops
+from jccl import _ops, callback
 from jccl._options import WEIGHT_ANNOUNCED
 from jccl.communicator import Communicator
 from jccl.data import Plan
@@ -83,6 +83,6 @@ def moved(
         [jax.ShapeDtypeStruct(size.shape, size.dtype)],
     )
     (counted,) = call(size, status, comm=np.int64(comm.registry_id), tag=tag)
-    fine = ops.committed(status)
+    fine = _ops.committed(status)
     pool = jnp.where(fine, state.data.pool, old.pool)
     return part._replace(data=Shared(pool, jnp.where(fine, counted, size)))

@@ -66,7 +66,7 @@ def diloco(
             which devices train apart, on parameters of their own. None if all take the
             same steps. If they train apart, the anchor is the mean over them too.
             `specs`: in such a program, how parameters are cut over the axes, as for
-            `shard_map`. None if every device holds them whole. `jccl.mesh.specs_like`
+            `shard_map`. None if every device holds them whole. `jccl.specs_like`
             gives the specs of the state. In a plain jit over several devices, the
             NamedShardings of the parameters,
             `jax.tree.map(lambda x: x.sharding, params)`. `init` finds them by itself if

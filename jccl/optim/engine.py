@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jccl import _chain, ops
+from jccl import _chain, _ops
 from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
@@ -92,7 +92,7 @@ class Engine(NamedTuple):
             since=zero(),
             doubt=jnp.zeros((), bool),
             status=jnp.zeros((4,), jnp.int32),
-            handle=ops.no_handle() if overlapped else (),
+            handle=_ops.no_handle() if overlapped else (),
             begun=zero() if overlapped else (),
             left=self.sends.init(anchor),
             pending=self.sends.init(anchor) if overlapped else (),
@@ -261,7 +261,7 @@ class Engine(NamedTuple):
             after=step.updates,
         )
         before = self._marks(cut, i, step, state)  # edited since the start, perhaps
-        state = replaced(state, i, part._replace(handle=ops.no_handle()))
+        state = replaced(state, i, part._replace(handle=_ops.no_handle()))
         return self._take(cut, i, step, state, Landed(mean, part.pending, before))
 
     def _tag(self, i: int) -> str:
@@ -347,7 +347,7 @@ class Engine(NamedTuple):
         anchor, outer = self.local.outer_step(
             self.outer, old, part.outer, value, mean.status, step.params
         )
-        committed = ops.committed(mean.status)
+        committed = _ops.committed(mean.status)
         counted = mean.status[0] == Code.OK
         part = part._replace(
             outer=outer,
@@ -421,7 +421,7 @@ class Engine(NamedTuple):
         codec = self.sends.codec_of(cut, i)
         own = self._delta(cut, i, step, state)
         seen = diagnostics.seen(watch, own, value, codec, status)
-        return select(ops.committed(status), seen, watch)
+        return select(_ops.committed(status), seen, watch)
 
     def _noted(
         self,
@@ -435,7 +435,7 @@ class Engine(NamedTuple):
         `since` is the word of the part before."""
         round_status, published = statuses
         behind = published[0] == Code.RESYNCED
-        committed = ops.committed(round_status)
+        committed = _ops.committed(round_status)
         settled = jnp.any(round_status[0] == jnp.array(ABORTED))
         # The round's own code, unless publishing had something worse or better to say.
         fine = published[0] == Code.OK

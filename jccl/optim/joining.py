@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jccl import ops
+from jccl import _ops
 from jccl._marks import Marks
 from jccl._round import Place, Round
 from jccl.communicator import Communicator
@@ -65,7 +65,7 @@ def exchanged(
     keeps its state, and a peer that asked asks again after the next round. Some peers
     may not know of this turn, as after an older checkpoint. The others do not wait
     for them: the exchange goes before the next round, and ends when a peer is there."""
-    said = ops.all_gather(
+    said = _ops.all_gather(
         joining,
         comm,
         slots=SLOTS,
@@ -88,7 +88,7 @@ def exchanged(
             )
 
         value, status = lax.cond(gives, by(True), by(False), inner, token)
-        takes = ops.committed(status) & (joining[0] != 0)
+        takes = _ops.committed(status) & (joining[0] != 0)
         taken = jax.tree.map(lambda new, own: jnp.where(takes, new, own), value, inner)
         return taken, jnp.where(takes, settled(joining), joining)
 
@@ -108,6 +108,6 @@ def _broadcast(inner: Any, token: jax.Array, **options: Any) -> tuple[Any, jax.A
         return x.astype(jnp.uint8) if x.dtype == bool else x
 
     place = Place(token=token)
-    got = ops.broadcast(jax.tree.map(out, inner), place=place, **options)
+    got = _ops.broadcast(jax.tree.map(out, inner), place=place, **options)
     value = jax.tree.map(lambda new, own: new.astype(own.dtype), got.value, inner)
     return value, got.status

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jccl import _geometry, _native, mesh, ops
+from jccl import _geometry, _mesh, _native, _ops
 from jccl._host import path_text
 from jccl._marks import Marks
 from jccl._results import HasRegistryId, Published, Reduced, Started
@@ -76,7 +76,7 @@ class Local(NamedTuple):
         if self.spread_over is None:
             return tree
         over = self.spread_over
-        specs = mesh.specs_like(tree, params, self.specs)
+        specs = _mesh.specs_like(tree, params, self.specs)
         return jax.tree.map(
             lambda x, spec: jax.device_put(x, NamedSharding(over, spec)), tree, specs
         )
@@ -88,12 +88,12 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Reduced:
         if self._on_one_device():
-            return ops.all_reduce(tree, comm, **in_groups(**options))
-        specs = mesh.specs_like(tree, like, self.specs)
+            return _ops.all_reduce(tree, comm, **in_groups(**options))
+        specs = _mesh.specs_like(tree, like, self.specs)
 
         def call(tree: Any, **options: Any) -> Reduced:
             options |= {"axis_name": self.axis_name, "specs": specs}
-            return mesh.all_reduce(tree, comm, **in_groups(**options))
+            return _mesh.all_reduce(tree, comm, **in_groups(**options))
 
         out = Reduced(specs, WHOLE, WHOLE)
         return self._each(call, (tree,), (specs,), out, options)
@@ -102,12 +102,12 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Started:
         if self._on_one_device():
-            return ops.start(tree, comm, **in_groups(**options))
-        specs = mesh.specs_like(tree, like, self.specs)
+            return _ops.start(tree, comm, **in_groups(**options))
+        specs = _mesh.specs_like(tree, like, self.specs)
 
         def call(tree: Any, **options: Any) -> Started:
             options |= {"axis_name": self.axis_name, "specs": specs}
-            return mesh.start(tree, comm, **in_groups(**options))
+            return _mesh.start(tree, comm, **in_groups(**options))
 
         return self._each(call, (tree,), (specs,), Started(WHOLE, (), WHOLE), options)
 
@@ -123,15 +123,15 @@ class Local(NamedTuple):
     ) -> Reduced:
         """`shaped` as what was started; `after` has been computed before."""
         if self._on_one_device():
-            return ops.done(handle, shaped, comm, after=after, tag=tag)
-        specs = mesh.specs_like(shaped, like, self.specs)
+            return _ops.done(handle, shaped, comm, after=after, tag=tag)
+        specs = _mesh.specs_like(shaped, like, self.specs)
         axes = self.axis_name
 
         def call(handle: jax.Array, shaped: Any, after: Any) -> Reduced:
             place = Place(axis_name=axes, specs=specs)
-            return mesh.done(handle, shaped, comm, after=after, tag=tag, place=place)
+            return _mesh.done(handle, shaped, comm, after=after, tag=tag, place=place)
 
-        first = mesh.specs_like(after, like, self.specs)
+        first = _mesh.specs_like(after, like, self.specs)
         out = Reduced(specs, WHOLE, WHOLE)
         return self._each(call, (handle, shaped, after), (WHOLE, specs, first), out)
 
@@ -139,17 +139,17 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Published:
         if self._on_one_device():
-            return ops.publish(tree, comm, **options)
-        specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(mesh.publish, comm=comm, specs=specs)
+            return _ops.publish(tree, comm, **options)
+        specs = _mesh.specs_like(tree, like, self.specs)
+        call = functools.partial(_mesh.publish, comm=comm, specs=specs)
         out = Published(specs, WHOLE, WHOLE)
         return self._each(call, (tree,), (specs,), out, options)
 
     def marks(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Marks:
         if self._on_one_device():
-            return ops.marks(tree, comm)
-        specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(mesh.marks, comm=comm, specs=specs)
+            return _ops.marks(tree, comm)
+        specs = _mesh.specs_like(tree, like, self.specs)
+        call = functools.partial(_mesh.marks, comm=comm, specs=specs)
         return self._each(call, (tree,), (specs,), Marks(WHOLE))
 
     def state(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Any:
@@ -168,7 +168,7 @@ class Local(NamedTuple):
         """`outer.step`; that of the kernel goes element by element, so by blocks."""
         if self._on_one_device() or isinstance(outer, XlaOuter):
             return outer.step(anchor, state, delta, status)
-        cut = [mesh.specs_like(x, like, self.specs) for x in (anchor, state, delta)]
+        cut = [_mesh.specs_like(x, like, self.specs) for x in (anchor, state, delta)]
         return self._each(
             outer.step, (anchor, state, delta, status), (*cut, WHOLE), tuple(cut[:2])
         )

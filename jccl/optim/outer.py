@@ -21,7 +21,7 @@ import jaxlib
 import numpy as np
 import optax
 
-from jccl import ops
+from jccl import _ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Outer:
         """The new anchor and state if `status` is that of a committed round, else the
         old.
         """
-        moved = ops.outer_step(
+        moved = _ops.outer_step(
             anchor,
             state if self.momentum else None,
             delta,
@@ -100,7 +100,7 @@ class XlaOuter:
         self, anchor: Any, state: Any, delta: Any, status: jax.Array
     ) -> tuple[Any, Any]:
         moved, renewed = self.transform.update(delta, state, anchor)
-        committed = ops.committed(status)
+        committed = _ops.committed(status)
         keep = functools.partial(jnp.where, committed)
         anchor = jax.tree.map(
             lambda a, m: keep((a + m).astype(a.dtype), a), anchor, moved

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import _native
+from jccl import _native, _ops
 from jccl.errors import Code
 from jccl.testing import Cluster
 
@@ -130,12 +130,12 @@ def test_a_state_is_published_from_a_gpu():
         def program(x, held):
             marks = jccl.marks(held, gpu)
             mean = jccl.all_reduce(x, gpu, tag="m", round=jccl.Round(state=marks))
-            return jccl.ops.publish(
+            return jccl.publish(
                 held + mean.value,
                 gpu,
                 status=mean.status,
                 tag="m",
-                token=mean.token,
+                place=jccl.Place(token=mean.token),
                 before=marks,
             )
 
@@ -166,7 +166,7 @@ def test_the_gpus_of_a_process_make_one_round():
         gpu = cluster.comms[0]
 
         def program(x):
-            return jccl.mesh.all_reduce(
+            return jccl.all_reduce(
                 x, gpu, place=jccl.Place(axis_name="d"), op="sum"
             ).value
 
@@ -187,12 +187,10 @@ def test_a_round_of_all_gpus_is_begun_in_one_program_and_ended_in_another():
         gpu = cluster.comms[0]
 
         def begin(x):
-            return jccl.mesh.start(
-                x, gpu, place=jccl.Place(axis_name="d"), op="sum"
-            ).handle
+            return jccl.start(x, gpu, place=jccl.Place(axis_name="d"), op="sum").handle
 
         def end(handle, x):
-            out = jccl.mesh.done(handle, x, gpu, place=jccl.Place(axis_name="d"))
+            out = jccl.done(handle, x, gpu, place=jccl.Place(axis_name="d"))
             return out.value, out.status
 
         begin, end = (
@@ -215,7 +213,7 @@ def test_the_outer_step_of_a_gpu_has_the_hosts_bits():
     )
     status = jnp.array([0, 1, 1, 1], jnp.int32)
     moved = jax.jit(
-        lambda a, m, d: jccl.ops.outer_step(
+        lambda a, m, d: _ops.outer_step(
             a, m, d, status=status, learning_rate=0.7, decay=0.9
         )
     )(anchor, momentum, delta)

@@ -19,7 +19,7 @@ import jaxlib
 import numpy as np
 
 import jccl
-from jccl import _native
+from jccl import _native, _ops
 from jccl.testing import Cluster
 
 N = 1000
@@ -52,9 +52,9 @@ def quantized():
 
 def start_and_done():
     def program(comm, x):
-        begun = jccl.ops.start(x, comm, place=jccl.Place(passing=x), tag="async")
+        begun = jccl.start(x, comm, place=jccl.Place(passing=x), tag="async")
         after = begun.passed * 2
-        return jccl.ops.done(begun.handle, x, comm, after=after, tag="async")
+        return jccl.done(begun.handle, x, comm, after=after, tag="async")
 
     for out in peers(program):
         assert out.status.tolist()[:2] == [0, 2] and np.allclose(out.value, 1.5)
@@ -75,7 +75,7 @@ def outer_step():
     status = jnp.array([0, 1, 1, 1], jnp.int32)
     one = on_first(jnp.ones(N, jnp.float32))
     stepped = jax.jit(
-        lambda a, m, d: jccl.ops.outer_step(
+        lambda a, m, d: _ops.outer_step(
             a, m, d, status=status, learning_rate=0.5, decay=0.5
         )
     )(one, one, one)
@@ -85,14 +85,12 @@ def outer_step():
 def over_a_mesh():
     from jax.sharding import Mesh, PartitionSpec
 
-    from jccl import mesh as jccl_mesh
-
     devices = Mesh(np.array(jax.devices()), ("d",))
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
 
         def program(x):
-            return jccl_mesh.all_reduce(
+            return jccl.all_reduce(
                 x, comm, place=jccl.Place(axis_name="d"), op="sum"
             ).value
 

@@ -101,7 +101,7 @@ def reduces(comm):
     print("own", np.asarray(status.addressable_data(0)).tolist(), flush=True)
 
     def cut(x):
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             x, comm, place=jccl.Place(axis_name=(), specs=SPECS), tag="cut", op="sum"
         )
         return out.value, out.status
@@ -116,7 +116,7 @@ def halves(comm, tag, axes, specs):
     """A round in two programs: one begins it, the other ends it."""
 
     def begin(x):
-        begun = jccl.mesh.start(
+        begun = jccl.start(
             x,
             comm,
             place=jccl.Place(axis_name=axes, specs=specs, passing=x),
@@ -127,7 +127,7 @@ def halves(comm, tag, axes, specs):
 
     def end(handle, x):
         zeros = jax.tree.map(jax.numpy.zeros_like, x)
-        out = jccl.mesh.done(
+        out = jccl.done(
             handle,
             zeros,
             comm,
@@ -211,7 +211,7 @@ def trains(comm, word, overlap, plain=False):
         ),
     )
     params, state = jccl.sync_state((params, tx.init(params)))
-    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
+    specs = (SPECS, jccl.specs_like(state, params, SPECS))
 
     def step(carry, _):
         params, state = carry
@@ -237,7 +237,7 @@ def stepper(comm, **options):
     params = placed(tree(), SPECS)
     tx = jccl.diloco(comm, optax.sgd(0.05), **in_groups(specs=SPECS, **options))
     params, state = jccl.sync_state((params, tx.init(params)))
-    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
+    specs = (SPECS, jccl.specs_like(state, params, SPECS))
 
     def step(params, state):
         grads = jax.tree.map(lambda p: p * 0.1, params)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import ops
 from jccl.errors import Code
 from jccl.testing import Cluster, Processes, wait_until
 from tests.python.on_devices import on_peers
@@ -119,7 +118,7 @@ def test_jit_gives_what_the_host_gives_with_a_mask_and_the_own_slot(some):
     def program(comm, index):
         blocks = blocks_of(own_id(comm), 5)
         host = comm.all_to_all(blocks, tag="host")
-        step = jax.jit(lambda x: ops.all_to_all({"x": x}, comm, tag="jit"))
+        step = jax.jit(lambda x: jccl.all_to_all({"x": x}, comm, tag="jit"))
         return host.value, host.slot, step(jnp.asarray(blocks))
 
     for value, slot, out in on_peers(some, program):
@@ -134,7 +133,7 @@ def test_every_route_from_a_program_gives_the_same(routed):
     results = on_peers(
         routed,
         lambda comm, index: jax.jit(
-            lambda x: ops.all_to_all({"x": x}, comm, codec="bf16")
+            lambda x: jccl.all_to_all({"x": x}, comm, codec="bf16")
         )(jnp.arange(3.0) + 10 * own_id(comm)),
     )
     for comm, out in zip(routed.comms, results, strict=True):
@@ -208,7 +207,7 @@ def test_nan_leaves_a_peer_out_and_it_gets_nothing_but_where_nobody_is_it_may_be
         blocks = blocks_of(own_id(comm), 3)
         if own_id(comm) == bad:
             blocks[2] = np.nan
-        step = jax.jit(lambda x: ops.all_to_all(x, comm, tag="nan in jit"))
+        step = jax.jit(lambda x: jccl.all_to_all(x, comm, tag="nan in jit"))
         return own_id(comm), step(blocks)
 
     for peer, out in on_peers(trio, in_program):
@@ -224,7 +223,7 @@ def test_a_round_that_fails_leaves_the_input_and_no_slot(solo):
     with Cluster(1, start_peers=2) as alone:
         comm = alone.comms[0]
         on = jccl.Round(deadline=0.2)
-        out = jax.jit(lambda x: ops.all_to_all(x, comm, round=on))(x)
+        out = jax.jit(lambda x: jccl.all_to_all(x, comm, round=on))(x)
         assert out.status[0] in (Code.DEADLINE, Code.TOO_FEW)
         assert not out.mask.any() and out.slot == -1
         np.testing.assert_array_equal(out.value, x)
@@ -270,7 +269,7 @@ def test_arrays_without_one_leading_axis_are_refused_in_words(solo, name, in_pro
     tree, words = WRONG[name]
     with pytest.raises(ValueError, match=words):
         if in_program:
-            jax.jit(lambda x: ops.all_to_all(x, solo).value)(tree)
+            jax.jit(lambda x: jccl.all_to_all(x, solo).value)(tree)
         else:
             solo.all_to_all(tree)
 
@@ -290,7 +289,7 @@ def test_options_that_have_no_effect_are_refused(solo):
 
 def test_over_local_devices_it_is_refused_and_says_what_to_use(solo):
     with pytest.raises(NotImplementedError, match="outside shard_map"):
-        jccl.mesh.all_to_all(jnp.ones((2, 3)), solo)
+        jccl.all_to_all(jnp.ones((2, 3)), solo)
 
 
 PROGRAM = """

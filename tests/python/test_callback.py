@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _native, callback, ops
+from jccl import _native, _ops, callback
 from jccl.testing import Cluster
 
 CODES = _native.core().codes
@@ -38,7 +38,7 @@ def over(comm, route):
 
 @pytest.mark.parametrize("route", callback.ROUTES)
 def test_a_program_calls_what_the_communicator_names(solo, route):
-    step = jax.jit(lambda x: ops.all_reduce(x, over(solo, route)).value)
+    step = jax.jit(lambda x: jccl.all_reduce(x, over(solo, route)).value)
     text = step.lower(jnp.ones(3)).as_text()
     assert [name for name, target in TARGETS.items() if f"@{target}(" in text] == [
         route
@@ -53,7 +53,7 @@ def test_a_backend_without_ffi_is_reached_by_io_callback(
     solo, monkeypatch, platform, route
 ):
     monkeypatch.setattr(_native, "default_platform", lambda: platform)
-    step = jax.jit(lambda x: ops.all_reduce(x, over(solo, "")).value)
+    step = jax.jit(lambda x: jccl.all_reduce(x, over(solo, "")).value)
     assert TARGETS[route] in step.lower(jnp.ones(3)).as_text()
 
 
@@ -75,7 +75,7 @@ def test_an_exception_inside_a_callback_is_a_status_and_the_program_goes_on(
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(x, y):
-        mean = ops.all_reduce({"x": x}, comm, tag="broken")
+        mean = jccl.all_reduce({"x": x}, comm, tag="broken")
         return mean.value["x"], mean.status, y + 1
 
     with monkeypatch.context() as patch:
@@ -92,14 +92,14 @@ def test_an_exception_inside_a_callback_is_a_status_and_the_program_goes_on(
 def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route):
     comm, x = over(solo, route), jnp.arange(3.0)
     monkeypatch.setattr(_native.core(), "run_handler", lambda *_, **__: 1 / 0)
-    begun = ops.start(x, comm, place=jccl.Place(passing={"p": x + 1}), tag="broken")
+    begun = _ops.start(x, comm, place=jccl.Place(passing={"p": x + 1}), tag="broken")
     assert begun.passed["p"].tolist() == [1.0, 2.0, 3.0]
-    ended = ops.done(begun.handle, x + 2, comm, after=x, tag="broken")
+    ended = _ops.done(begun.handle, x + 2, comm, after=x, tag="broken")
     fine = jnp.zeros(4, jnp.int32)
-    shared = ops.publish(x, comm, status=fine, before=x, tag="broken")
-    gathered = ops.all_gather(x, comm, slots=2, tag="broken")
-    scattered = ops.reduce_scatter(x, comm, tag="broken")
-    blocks = ops.all_to_all(x, comm, tag="broken")
+    shared = _ops.publish(x, comm, status=fine, before=x, tag="broken")
+    gathered = _ops.all_gather(x, comm, slots=2, tag="broken")
+    scattered = _ops.reduce_scatter(x, comm, tag="broken")
+    blocks = _ops.all_to_all(x, comm, tag="broken")
     broken = (ended, shared, gathered, scattered, blocks)
     assert [one.status[0] for one in broken] == [CODES["Internal"]] * 5
     assert ended.value.tolist() == [2.0, 3.0, 4.0] and shared.value.tolist() == [
@@ -110,7 +110,7 @@ def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route
     assert not gathered.value.any() and scattered.extent.tolist() == [0, 0]
     assert blocks.slot == -1 and not blocks.mask.any()
     monkeypatch.undo()
-    failed = ops.done(begun.handle, x, comm, tag="broken")
+    failed = _ops.done(begun.handle, x, comm, tag="broken")
     assert failed.status[0] == CODES["Internal"]
 
 
@@ -128,7 +128,7 @@ def test_callbacks_chained_by_tokens_run_in_their_order(solo, monkeypatch, route
     def step(x):
         token, values = None, []
         for i in range(6):  # alike, so that nothing but tokens orders them
-            mean = ops.all_reduce(
+            mean = jccl.all_reduce(
                 x + i, comm, tag=f"t{i}", place=jccl.Place(token=token)
             )
             token = mean.token
@@ -150,9 +150,7 @@ def averaged(comm, devices):
     def program(x):
         index = jax.lax.axis_index("d")
         tree = {"w": x.mean(0), "b": index.astype(jnp.float32)}
-        out = jccl.mesh.all_reduce(
-            tree, comm, place=jccl.Place(axis_name="d"), tag="mesh"
-        )
+        out = jccl.all_reduce(tree, comm, place=jccl.Place(axis_name="d"), tag="mesh")
         return out.value, out.status
 
     return program
@@ -187,14 +185,14 @@ def in_flight(comm, devices):
     )
     def program(x, more):
         options = {"tag": "in flight", "round": jccl.Round(join_timeout=5.0)}
-        begun = jccl.mesh.start(
+        begun = jccl.start(
             {"w": x.mean(0)},
             comm,
             place=jccl.Place(axis_name="d", passing={"more": more, "i": more[:1]}),
             **options,
         )
         options["place"] = jccl.Place(axis_name="d")
-        out = jccl.mesh.done(begun.handle, {"w": more}, comm, after=more, **options)
+        out = jccl.done(begun.handle, {"w": more}, comm, after=more, **options)
         return out.value["w"], out.status, begun.handle, begun.passed
 
     return program
@@ -227,7 +225,7 @@ def test_peers_of_different_routes_get_the_same_bits():
             with jax.default_device(jax.devices()[index]):
                 mine = over(comm, callback.ROUTES[index])
                 step = jax.jit(
-                    lambda x: ops.all_reduce(x, mine, codec="int4", tag="mixed").value
+                    lambda x: jccl.all_reduce(x, mine, codec="int4", tag="mixed").value
                 )
                 return np.asarray(step(data[index])).tobytes()
 

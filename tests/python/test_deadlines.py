@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import ops
+from jccl import _ops
 from jccl.errors import Code
 from jccl.testing import Cluster
 from tests.python.in_time import DEADLINE_S, ends_in_time
@@ -123,14 +123,14 @@ def of_a_step(step, status=lambda out: out.status):
 
 
 def begin_and_end(x, comm, **options):
-    begun = ops.start(x, comm, **options)
-    return ops.done(begun.handle, x, comm, tag=options["tag"])
+    begun = _ops.start(x, comm, **options)
+    return _ops.done(begun.handle, x, comm, tag=options["tag"])
 
 
 VERBS = {
-    "all_reduce": ops.all_reduce,
-    "broadcast": lambda x, comm, **o: ops.broadcast(x, comm, root=True, **o),
-    "barrier": lambda x, comm, **o: ops.barrier(comm, **o),
+    "all_reduce": _ops.all_reduce,
+    "broadcast": lambda x, comm, **o: _ops.broadcast(x, comm, root=True, **o),
+    "barrier": lambda x, comm, **o: _ops.barrier(comm, **o),
     "start": begin_and_end,
 }
 
@@ -160,7 +160,7 @@ def test_publishing_in_a_program_ends_by_its_deadline(orphan):
     def program(x, d):
         fine = jnp.zeros(4, jnp.int32)
         options = {"tag": "state", "before": x + 1, "deadline": d}
-        return ops.publish(x, orphan, status=fine, **options).status
+        return _ops.publish(x, orphan, status=fine, **options).status
 
     def call(deadline):
         arguments = jnp.asarray(X), jnp.float32(deadline)
@@ -173,9 +173,10 @@ def test_publishing_in_a_program_ends_by_its_deadline(orphan):
 def test_publishing_from_local_devices_ends_by_its_deadline(orphan):
     def program(x, d):
         fine = jnp.zeros(4, jnp.int32)
-        before = jccl.mesh.marks(x + 1, orphan, specs=P())
-        options = {"specs": P(), "tag": "state", "before": before, "deadline": d}
-        published = jccl.mesh.publish(x, orphan, status=fine, **options)
+        before = jccl.marks(x + 1, orphan, specs=P())
+        options = {"tag": "state", "before": before, "deadline": d}
+        place = jccl.Place(specs=P())
+        published = jccl.publish(x, orphan, status=fine, place=place, **options)
         return published.status[None]
 
     def call(deadline):
@@ -189,16 +190,16 @@ def test_publishing_from_local_devices_ends_by_its_deadline(orphan):
 
 def begin_and_end_on_mesh(x, comm, **options):
     place = jccl.Place(axis_name="d")
-    begun = jccl.mesh.start(x, comm, place=place, **options)
-    return jccl.mesh.done(begun.handle, x, comm, place=place, tag=options["tag"])
+    begun = jccl.start(x, comm, place=place, **options)
+    return jccl.done(begun.handle, x, comm, place=place, tag=options["tag"])
 
 
 MESH_VERBS = {
-    "all_reduce": lambda x, comm, **o: jccl.mesh.all_reduce(
+    "all_reduce": lambda x, comm, **o: jccl.all_reduce(
         x, comm, place=jccl.Place(axis_name="d"), **o
     ),
-    "broadcast": lambda x, comm, **o: jccl.mesh.broadcast(x, comm, root=True, **o),
-    "barrier": lambda x, comm, **o: jccl.mesh.barrier(comm, **o),
+    "broadcast": lambda x, comm, **o: jccl.broadcast(x, comm, root=True, **o),
+    "barrier": lambda x, comm, **o: jccl.barrier(comm, **o),
     "start": begin_and_end_on_mesh,
 }
 

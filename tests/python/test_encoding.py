@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _native
+from jccl import _native, _ops
 from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
@@ -243,16 +243,16 @@ def test_ops_that_take_no_bytes_refuse_them(routed):
     with pytest.raises(ValueError, match="encoded as int4.*codec none"):
         jccl.all_reduce(sent, comm)
     with pytest.raises(ValueError, match="takes no encoded leaves"):
-        jccl.done(jccl.ops.no_handle(), sent, comm)
+        jccl.done(jccl.no_handle(), sent, comm)
     with pytest.raises(ValueError, match="takes no encoded leaves"):
-        jccl.ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32), before=None)
+        _ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32), before=None)
     with pytest.raises(ValueError, match="takes no encoded leaves"):
-        jccl.ops.all_gather(sent, comm, slots=2, codec="int4")
+        jccl.all_gather(sent, comm, slots=2, codec="int4")
     one = mesh_of((1,))
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         mapped(
             lambda x: (
-                jccl.mesh.all_reduce(
+                jccl.all_reduce(
                     x, comm, place=jccl.Place(axis_name=()), codec="int4"
                 ).value
             ),

@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 import jccl
-from jccl import _native, ops
+from jccl import _native, _ops
 from jccl.testing import Cluster
 
 
@@ -41,13 +41,13 @@ def python_calls(function, *args):
 
 
 def plain(comm):
-    return lambda x: ops.all_reduce(x, comm, tag="plain").value
+    return lambda x: _ops.all_reduce(x, comm, tag="plain").value
 
 
 def two(comm):
     def program(x):
-        first = ops.all_reduce(x, comm, tag="a")
-        return ops.all_reduce(
+        first = _ops.all_reduce(x, comm, tag="a")
+        return _ops.all_reduce(
             first.value, comm, tag="b", place=jccl.Place(token=first.token)
         ).value
 
@@ -71,8 +71,8 @@ def nested(comm):
 
 def asynchronous(comm):
     def program(x):
-        begun = ops.start(x, comm, place=jccl.Place(passing=x), tag="async")
-        return ops.done(begun.handle, x, comm, after=begun.passed, tag="async").value
+        begun = _ops.start(x, comm, place=jccl.Place(passing=x), tag="async")
+        return _ops.done(begun.handle, x, comm, after=begun.passed, tag="async").value
 
     return program
 
@@ -82,8 +82,8 @@ def published(comm):
 
     def program(x):
         held = jccl.marks(x, comm)
-        mean = ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
-        shared = ops.publish(
+        mean = _ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
+        shared = _ops.publish(
             x, comm, status=mean.status, tag="model", token=mean.token, before=held
         )
         return shared.value
@@ -141,24 +141,24 @@ def test_a_used_call_loses_its_effect_by_the_rule_of_either_jax(solo, told):
 
 
 def barrier_alone(comm):
-    return lambda x: (ops.barrier(comm), x)[1]
+    return lambda x: (_ops.barrier(comm), x)[1]
 
 
 def barrier_in_a_branch(comm):
     def program(x):
-        jax.lax.cond(x[0] > 0, lambda: (ops.barrier(comm), 0)[1], lambda: 0)
+        jax.lax.cond(x[0] > 0, lambda: (_ops.barrier(comm), 0)[1], lambda: 0)
         return x
 
     return program
 
 
 def barrier_in_a_program(comm):
-    return lambda x: (jax.jit(lambda: ops.barrier(comm).status)(), x)[1]
+    return lambda x: (jax.jit(lambda: _ops.barrier(comm).status)(), x)[1]
 
 
 def barrier_in_a_loop(comm):
     def program(x):
-        jax.lax.fori_loop(0, 1, lambda i, c: ops.barrier(comm).token, jnp.uint32(0))
+        jax.lax.fori_loop(0, 1, lambda i, c: _ops.barrier(comm).token, jnp.uint32(0))
         return x
 
     return program
@@ -167,7 +167,7 @@ def barrier_in_a_loop(comm):
 def barrier_in_a_while(comm):
     def program(x):
         def body(carry):
-            return carry[0] + 1, ops.barrier(
+            return carry[0] + 1, _ops.barrier(
                 comm, place=jccl.Place(token=carry[1])
             ).token
 
@@ -178,7 +178,7 @@ def barrier_in_a_while(comm):
 
 
 def value_that_is_thrown_away(comm):
-    return lambda x: (ops.all_reduce(x, comm, tag="thrown away"), x)[1]
+    return lambda x: (_ops.all_reduce(x, comm, tag="thrown away"), x)[1]
 
 
 UNUSED = [
@@ -205,7 +205,7 @@ def test_a_loop_makes_a_round_in_each_turn_though_its_operand_stays(solo):
     @jax.jit
     def program(x):
         def body(total, _):
-            return total + ops.all_reduce(x, solo, tag="invariant").value, None
+            return total + _ops.all_reduce(x, solo, tag="invariant").value, None
 
         return jax.lax.scan(body, jnp.zeros(3), None, length=5)[0]
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import ops
 from jccl.errors import Code
 from jccl.gradients import all_reduce
 from jccl.testing import Cluster
@@ -101,7 +100,7 @@ def test_the_gradients_can_be_reduced_in_the_same_program(pair):
 
         def step(x):
             slope, token = jax.grad(loss, has_aux=True)(x)
-            return ops.all_reduce(
+            return jccl.all_reduce(
                 slope, comm, tag="after", place=jccl.Place(token=token)
             ).value
 
@@ -166,7 +165,7 @@ def two_in_one_program(comm):
 def another_op_in_between(comm):
     def loss(x):
         out = all_reduce(x, comm, tag="a")
-        return out.value.sum(), ops.barrier(
+        return out.value.sum(), jccl.barrier(
             comm, place=jccl.Place(token=out.token)
         ).token
 

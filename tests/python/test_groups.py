@@ -117,8 +117,8 @@ MOVED = {
     r"round=jccl\.Round\(deadline=…\)": lambda: jccl.all_reduce(
         np.ones(2), None, deadline=20
     ),
-    r"write place=jccl\.Place\(token=…\)": lambda: jccl.ops.barrier(None, token=1),
-    r"write place=jccl\.Place\(axis_name=…\)": lambda: jccl.mesh.start(
+    r"write place=jccl\.Place\(token=…\)": lambda: jccl.barrier(None, token=1),
+    r"write place=jccl\.Place\(axis_name=…\)": lambda: jccl.start(
         np.ones(2), None, axis_name="d"
     ),
     r"diloco\(\) takes clip= in a group: write travel=jccl\.Travel\(clip=…\)": (

@@ -14,7 +14,7 @@ from flax import serialization
 from jax import lax
 
 import jccl
-from jccl import ops
+from jccl import _ops
 from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster, Processes, wait_until
@@ -48,14 +48,14 @@ def state_of(index):
     return {
         "x": jnp.full((50,), index + 1.0),
         "work": jnp.zeros((8,)),
-        "handle": ops.no_handle(),
+        "handle": _ops.no_handle(),
         "status": jnp.full((4,), -1, jnp.int32),
         "n": jnp.int32(0),
     }
 
 
 def begin(state, comm, tag, **options):
-    begun = ops.start(
+    begun = _ops.start(
         state["x"],
         comm,
         tag=tag,
@@ -66,12 +66,12 @@ def begin(state, comm, tag, **options):
 
 
 def end(state, comm, tag):
-    ended = ops.done(state["handle"], state["x"], comm, after=state["work"], tag=tag)
+    ended = _ops.done(state["handle"], state["x"], comm, after=state["work"], tag=tag)
     return {
         **state,
         "x": ended.value,
         "status": ended.status,
-        "handle": ops.no_handle(),
+        "handle": _ops.no_handle(),
     }
 
 
@@ -151,11 +151,11 @@ def test_handles_of_many_tags_are_open_at_once_and_end_in_any_order(pair):
         @jax.jit
         def step(x):
             handles = {
-                t: ops.start(x * (1 + i), comm, tag=t, op="sum").handle
+                t: _ops.start(x * (1 + i), comm, tag=t, op="sum").handle
                 for i, t in enumerate(tags)
             }
             ended = {
-                t: ops.done(handles[t], x, comm, after=list(handles.values()), tag=t)
+                t: _ops.done(handles[t], x, comm, after=list(handles.values()), tag=t)
                 for t in order
             }
             return {t: (ended[t].value, ended[t].status[0]) for t in tags}
@@ -173,11 +173,11 @@ def test_a_round_of_one_tag_may_be_open_while_another_blocks(pair):
     def program(comm, index):
         @jax.jit
         def step(x):
-            begun = ops.start(
+            begun = _ops.start(
                 x, comm, place=jccl.Place(passing=x), tag="behind", op="sum"
             )
-            ahead = ops.all_reduce(begun.passed, comm, tag="ahead", op="sum")
-            ended = ops.done(begun.handle, x, comm, after=ahead.value, tag="behind")
+            ahead = _ops.all_reduce(begun.passed, comm, tag="ahead", op="sum")
+            ended = _ops.done(begun.handle, x, comm, after=ahead.value, tag="behind")
             return ahead.value, ended.value
 
         return step(jnp.full((9,), index + 1.0))
@@ -211,7 +211,7 @@ def test_a_handle_ends_once(pair):
 
 def test_a_deadline_passes_while_nobody_looks(fresh):
     comm = fresh.comms[0]
-    on_peers(fresh, lambda c, i: ops.barrier(c))
+    on_peers(fresh, lambda c, i: _ops.barrier(c))
     state = jax.jit(lambda s: begin(s, comm, "late", deadline=0.2))(state_of(4))
     wait_until(lambda: "late" not in comm.waiting_for(), 30, "the deadline")
     begun = time.monotonic()
@@ -238,7 +238,7 @@ def test_a_peer_left_out_by_its_guard_costs_a_retry_behind_the_handle(pair):
 
 def test_a_peer_leaves_while_the_handle_is_open(fresh):
     stays, leaves = fresh.comms
-    on_peers(fresh, lambda c, i: ops.barrier(c))
+    on_peers(fresh, lambda c, i: _ops.barrier(c))
     epoch = stays.attributes().epoch
     state = begin(state_of(6), stays, "left")
     leaves.close()
@@ -249,7 +249,7 @@ def test_a_peer_leaves_while_the_handle_is_open(fresh):
 
 
 def test_a_peer_joins_while_the_handle_is_open(fresh):
-    on_peers(fresh, lambda c, i: ops.barrier(c))
+    on_peers(fresh, lambda c, i: _ops.barrier(c))
     comm = fresh.comms[0]
     epoch = comm.attributes().epoch
     states = [begin(state_of(0), comm, "joined"), None, None]
@@ -342,25 +342,25 @@ import sys
 import jax, jax.numpy as jnp
 from flax import serialization
 import jccl
-from jccl import ops
+from jccl import _ops
 
 master, path = sys.argv[1:]
 comm = jccl.connect(master, deadline=600)
-like = {"handle": ops.no_handle(), "x": jnp.zeros(50)}
+like = {"handle": _ops.no_handle(), "x": jnp.zeros(50)}
 state = serialization.from_bytes(like, open(path, "rb").read())
 state = jax.tree.map(jnp.asarray, state)
-mine = ops.start(state["x"], comm, tag="saved", op="sum")
-late = jax.jit(lambda s: ops.done(s["handle"], s["x"], comm, tag="saved"))(state)
+mine = _ops.start(state["x"], comm, tag="saved", op="sum")
+late = jax.jit(lambda s: _ops.done(s["handle"], s["x"], comm, tag="saved"))(state)
 print("old", int(late.status[0]), float(late.value[0]), flush=True)
 
 @jax.jit
 def blocked(handle, x):
     for _ in range(20):  # long enough to be dispatched, not run by this thread
         x = jnp.tanh(x @ x)
-    return ops.done(handle, jnp.zeros(50), comm, after=x, tag="saved").value, x
+    return _ops.done(handle, jnp.zeros(50), comm, after=x, tag="saved").value, x
 
 ended = blocked(mine.handle, jnp.eye(64))
-ops.start(state["x"], comm, tag="never ended")
+_ops.start(state["x"], comm, tag="never ended")
 print("leaves", flush=True)
 """
 

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _mesh_call, ops
+from jccl import _local, _mesh_call
 from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
@@ -81,7 +81,7 @@ def reduce_on(mesh, comm, trees, **options):
 
     def program(x):
         own = jax.tree.map(lambda leaf: leaf[0], x)
-        out = jccl.mesh.all_reduce(own, comm, **in_groups(axis_name=axes, **options))
+        out = jccl.all_reduce(own, comm, **in_groups(axis_name=axes, **options))
         return jax.tree.map(lambda leaf: leaf[None], (out.value, out.status))
 
     return mapped(program, mesh, P(axes), P(axes))(trees)
@@ -146,12 +146,12 @@ def test_leaves_cut_by_axes_cross_as_whole_leaves(trio, shape, cut):
         specs = {"w": cut, "b": P()}
 
         def inner(x):
-            out = jccl.mesh.all_reduce(
+            out = jccl.all_reduce(
                 x, comm, place=jccl.Place(axis_name=(), specs=specs), tag=tag, op="sum"
             )
             return out.value, out.status, out.token
 
-        return ops.Reduced(*mapped(inner, mesh, (specs,), (specs, P(), P()))(tree))
+        return jccl.Reduced(*mapped(inner, mesh, (specs,), (specs, P(), P()))(tree))
 
     for out in trio.run(program):
         assert np.asarray(out.status).tolist()[:2] == [Code.OK, 3]
@@ -169,7 +169,7 @@ def test_a_cut_leaf_is_reduced_over_the_other_axes_only(solo):
         own = jax.lax.dynamic_slice(x[0, 0], (rows, 0), (2, 3))
         tree = {"w": own, "b": x[0, 0, 0]}
         specs = {"w": P("fsdp"), "b": P()}
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             tree,
             solo,
             place=jccl.Place(axis_name=("data", "fsdp"), specs=specs),
@@ -194,18 +194,18 @@ def test_shares_may_stay_with_their_devices(solo):
 
     def program(x):
         own = jax.tree.map(lambda leaf: leaf * 1, x)
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             own,
             solo,
             place=jccl.Place(axis_name="d", gather=False),
             tag="shares",
             op="sum",
         )
-        mine = jccl.mesh.shard(x, axis_name="d")
-        whole = jccl.mesh.unshard(out.value, x, axis_name="d")
+        mine = _local.shard(x, axis_name="d")
+        whole = jccl.unshard(out.value, x, axis_name="d")
         sizes = jax.tree.map(lambda a, b: a.size - b.size, out.value, mine)
         assert all(size == 0 for size in jax.tree.leaves(sizes))
-        return whole, jccl.mesh.unshard(mine, x, axis_name="d")
+        return whole, jccl.unshard(mine, x, axis_name="d")
 
     eight, one = mapped(program, mesh, P(), P())(tree)
     assert_equal(one, reference("sum", [1]))
@@ -221,7 +221,7 @@ def test_pmap_scan_and_cond_join_each_time():
 
         def step(x, i):
             def sync(x):
-                out = jccl.mesh.all_reduce(
+                out = jccl.all_reduce(
                     x, comm, place=jccl.Place(axis_name="i"), tag="pmap", op="sum"
                 )
                 return out.value, out.status
@@ -275,7 +275,7 @@ def test_devices_that_do_not_come_together_are_all_told(solo):
 
     def program(x):
         def sync(x):
-            out = jccl.mesh.all_reduce(
+            out = jccl.all_reduce(
                 x,
                 solo,
                 place=jccl.Place(axis_name=()),
@@ -302,7 +302,7 @@ def test_local_collectives_beside_the_call_do_not_keep_devices_apart(solo):
     """XLA orders them as it likes; who waits in the call holds up no other device."""
 
     def program(x, y):
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             x,
             solo,
             place=jccl.Place(axis_name="d"),
@@ -324,7 +324,7 @@ def test_unlike_weights_are_refused_for_all(solo):
     mesh = mesh_of((4,), ("d",))
 
     def program(x):
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             x, solo, place=jccl.Place(axis_name="d"), tag="w", weight=x[0], op="sum"
         )
         return out.status[None]
@@ -344,7 +344,7 @@ def test_many_leaves_cross_in_one_round(solo, count, axes):
     tree = [np.full((i % 7, 3), i % 5 + 1.0, np.float32) for i in range(count)]
 
     def program(x):
-        out = jccl.mesh.all_reduce(
+        out = jccl.all_reduce(
             x, solo, place=jccl.Place(axis_name=axes), tag="many", op="sum"
         )
         return out.value, out.status
@@ -367,7 +367,7 @@ def test_many_leaves_cross_in_one_round(solo, count, axes):
 )
 def test_what_cannot_be_right_is_refused_while_tracing(solo, options, error, text):
     def program(x):
-        return jccl.mesh.all_reduce(x, solo, tag="bad", **in_groups(**options)).value
+        return jccl.all_reduce(x, solo, tag="bad", **in_groups(**options)).value
 
     with pytest.raises(error, match=text):
         mapped(program, mesh_of((4,), ("d",)), P("d"), P("d"))(jnp.ones(4))
@@ -402,15 +402,13 @@ def test_the_processes_of_a_site_act_on_the_worst_that_one_of_them_saw(codes, wi
 
 def test_outside_a_mapped_program_the_message_names_the_other_function(solo):
     with pytest.raises(ValueError, match=r"use jccl\.all_reduce"):
-        jccl.mesh.all_reduce(jnp.ones(3), solo, place=jccl.Place(axis_name="d"))
+        jccl.all_reduce(jnp.ones(3), solo, place=jccl.Place(axis_name="d"))
 
 
 def test_axes_left_to_the_partitioner_are_refused(solo):
     mesh = mesh_of((2, 2), ("a", "b"))
     partly = jax.shard_map(
-        functools.partial(
-            jccl.mesh.all_reduce, comm=solo, place=jccl.Place(axis_name="a")
-        ),
+        functools.partial(jccl.all_reduce, comm=solo, place=jccl.Place(axis_name="a")),
         mesh=mesh,
         in_specs=P("a"),
         out_specs=P("a"),

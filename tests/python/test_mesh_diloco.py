@@ -56,7 +56,7 @@ def trainer(tx, grads):
 
 def over_devices(tx, grads, specs):
     state = jax.eval_shape(tx.init, PARAMS)
-    specs_in = (specs, jccl.mesh.specs_like(state, PARAMS, specs))
+    specs_in = (specs, jccl.specs_like(state, PARAMS, specs))
     return jax.jit(
         jax.shard_map(
             trainer(tx, grads),

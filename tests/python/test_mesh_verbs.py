@@ -1,4 +1,4 @@
-"""The other verbs of jccl.mesh: rounds in two halves, gathers, broadcasts, barriers."""
+"""The other verbs of jccl: rounds in two halves, gathers, broadcasts, barriers."""
 
 import threading
 
@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _native, ops
+from jccl import _native
 from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
@@ -49,7 +49,7 @@ def halves(comm, mesh, tag, axes, specs, **options):
     """Two programs: one begins the round, the other ends it."""
 
     def begin(x, y):
-        begun = jccl.mesh.start(
+        begun = jccl.start(
             x,
             comm,
             tag=tag,
@@ -60,7 +60,7 @@ def halves(comm, mesh, tag, axes, specs, **options):
 
     def end(handle, y):
         zeros = jax.tree.map(jnp.zeros_like, y)
-        out = jccl.mesh.done(
+        out = jccl.done(
             handle,
             zeros,
             comm,
@@ -123,7 +123,7 @@ def test_the_handle_lives_in_the_carry_of_a_scan(pair):
             x, handle = carry
 
             def begin(x, handle):
-                return jccl.mesh.start(
+                return jccl.start(
                     x,
                     comm,
                     place=jccl.Place(axis_name="d", passing=x),
@@ -132,10 +132,10 @@ def test_the_handle_lives_in_the_carry_of_a_scan(pair):
                 )[:2]
 
             def end(x, handle):
-                out = jccl.mesh.done(
+                out = jccl.done(
                     handle, x, comm, place=jccl.Place(axis_name="d"), tag="carry"
                 )
-                return ops.no_handle(), out.value, out.status
+                return jccl.no_handle(), out.value, out.status
 
             def wait(x, handle):
                 return handle, x, jnp.full((4,), -1, jnp.int32)
@@ -145,7 +145,7 @@ def test_the_handle_lives_in_the_carry_of_a_scan(pair):
             return (x, handle), status
 
         def loop(x):
-            (x, _), statuses = jax.lax.scan(step, (x, ops.no_handle()), jnp.arange(6))
+            (x, _), statuses = jax.lax.scan(step, (x, jccl.no_handle()), jnp.arange(6))
             return x, statuses[:, 0]
 
         return mapped(loop, mesh, P(), (P(), P()))(jnp.ones(3))
@@ -171,7 +171,7 @@ def test_a_round_without_a_commit_gives_back_the_local_reduction():
 def test_a_handle_ends_one_round_once(solo):
     mesh = mesh_of((4,))
     begin, end = halves(solo, mesh, "once", "d", BOUNDS)
-    value, status = end(ops.no_handle(), TREE)
+    value, status = end(jccl.no_handle(), TREE)
     assert status[0] == Code.UNKNOWN_TAG
     assert_scaled(value, 0)  # what done() was given
     handle, _ = begin(TREE, TREE)
@@ -214,7 +214,7 @@ def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
 
         def begin(x):
             timeout = 0.3 if half == "start" else 15
-            return jccl.mesh.start(
+            return jccl.start(
                 x,
                 solo,
                 place=jccl.Place(axis_name=()),
@@ -224,7 +224,7 @@ def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
 
         def end(handle):
             timeout = 0.3 if half == "done" else 15
-            return jccl.mesh.done(
+            return jccl.done(
                 handle,
                 x,
                 solo,
@@ -234,7 +234,7 @@ def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
             ).status
 
         if half == "start":
-            handle = jax.lax.cond(absent, lambda x: ops.no_handle(), begin, x)
+            handle = jax.lax.cond(absent, lambda x: jccl.no_handle(), begin, x)
             handle = jax.lax.pmax(handle, "d")
             return end(handle)[None]
         handle = begin(x)
@@ -258,7 +258,7 @@ def test_an_abort_ends_the_wait_for_a_device_that_does_not_come(solo, who):
 
     def program(x):
         def sync(x):
-            return jccl.mesh.all_reduce(
+            return jccl.all_reduce(
                 x, solo, place=jccl.Place(axis_name=()), tag="gone"
             ).status
 
@@ -290,7 +290,7 @@ def test_all_gather_gives_each_device_its_block_of_every_peer(pair, mesh):
             return comm.all_gather(scaled(1), slots=3, tag=tag).value
 
         def gather(x):
-            out = jccl.mesh.all_gather(
+            out = jccl.all_gather(
                 x, comm, slots=3, place=jccl.Place(specs=SPECS), tag=tag
             )
             return out.value, out.mask, out.status
@@ -317,7 +317,7 @@ def test_broadcast_gives_all_the_roots_leaves(pair, root):
             return comm.broadcast(mine, root=root == 1, tag=tag).value
 
         def send(x):
-            out = jccl.mesh.broadcast(
+            out = jccl.broadcast(
                 x, comm, root=root == 0, place=jccl.Place(specs=SPECS), tag=tag
             )
             return out.value, out.status
@@ -336,7 +336,7 @@ def test_a_barrier_waits_for_all_devices_of_all_peers(pair):
             return comm.barrier(tag="all").status.code
 
         def wait():
-            out = jccl.mesh.barrier(comm, tag="all")
+            out = jccl.barrier(comm, tag="all")
             assert out.value is None
             return out.status
 
@@ -356,7 +356,7 @@ def test_the_devices_shares_cross_in_one_round_and_once(pair):
         else:
 
             def reduce(x):
-                out = jccl.mesh.all_reduce(
+                out = jccl.all_reduce(
                     x, comm, place=jccl.Place(axis_name="d"), tag="once", op="sum"
                 )
                 return out.value
@@ -376,13 +376,13 @@ def test_the_devices_shares_cross_in_one_round_and_once(pair):
 
 def test_reduce_scatter_is_refused_and_names_what_to_use(solo):
     with pytest.raises(NotImplementedError, match="gather=False"):
-        jccl.mesh.reduce_scatter(jnp.ones(3), solo)
+        jccl.reduce_scatter(jnp.ones(3), solo)
 
 
 def test_a_second_peer_of_a_process_with_devices_is_refused(solo):
     def program(comm):
         def reduce(x):
-            return jccl.mesh.all_reduce(
+            return jccl.all_reduce(
                 x, comm, place=jccl.Place(axis_name="d"), tag="second"
             ).value
 
@@ -408,7 +408,7 @@ def test_a_mesh_beyond_this_process_needs_a_site_of_processes(solo, monkeypatch)
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
 
     def reduce(x):
-        return jccl.mesh.all_reduce(x, solo, place=jccl.Place(axis_name="d")).value
+        return jccl.all_reduce(x, solo, place=jccl.Place(axis_name="d")).value
 
     with pytest.raises(ValueError, match=r"jccl\.sites\.connect"):
         mapped(reduce, mesh_of((4,)), P(), P())(jnp.ones(3))

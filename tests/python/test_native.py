@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import _native, callback, ops
+from jccl import _native, _ops, callback
 from jccl.testing import Cluster, wait_until
 
 core = _native.core()
@@ -125,8 +125,8 @@ def test_a_machine_without_a_gpu_has_cuda_handlers_and_no_driver():
 
 def test_a_program_lowered_for_cuda_makes_the_same_calls(solo_comm):
     def program(x):
-        begun = ops.start(x, solo_comm, place=jccl.Place(passing=x), tag="a")
-        return ops.done(begun.handle, begun.passed, solo_comm, tag="a").value
+        begun = _ops.start(x, solo_comm, place=jccl.Place(passing=x), tag="a")
+        return _ops.done(begun.handle, begun.passed, solo_comm, tag="a").value
 
     lowered = jax.jit(program).trace(jnp.ones(3)).lower(lowering_platforms=("cuda",))
     text = lowered.as_text()
@@ -297,7 +297,7 @@ def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair, route):
     comm = types.SimpleNamespace(registry_id=half_a_pair.registry_id, route=route)
     step = jax.jit(
         lambda x: (
-            ops.all_reduce(x, comm, tag="c", round=jccl.Round(deadline=50.0)).status
+            _ops.all_reduce(x, comm, tag="c", round=jccl.Round(deadline=50.0)).status
         )
     )
     compiled = step.lower(jnp.ones(3)).compile()
@@ -305,10 +305,10 @@ def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair, route):
 
 
 def test_ctrl_c_ends_a_done_inside_a_compiled_program(half_a_pair):
-    begun = ops.start(
+    begun = _ops.start(
         jnp.ones(3), half_a_pair, tag="d", round=jccl.Round(deadline=50.0)
     )
-    step = jax.jit(lambda h: ops.done(h, jnp.zeros(3), half_a_pair, tag="d").status)
+    step = jax.jit(lambda h: _ops.done(h, jnp.zeros(3), half_a_pair, tag="d").status)
     compiled = step.lower(begun.handle).compile()
     expect_interrupt(lambda: compiled(begun.handle).block_until_ready())
 
@@ -453,7 +453,7 @@ def test_host_and_compiled_outer_steps_have_the_same_bits():
     rng = np.random.default_rng(3)
     anchor, momentum, delta = (rng.normal(size=999).astype("f4") for _ in range(3))
     ok = jnp.array([0, 1, 1, 1], jnp.int32)
-    moved = ops.outer_step(
+    moved = _ops.outer_step(
         anchor, momentum, delta, status=ok, learning_rate=0.5, decay=0.8
     )
     core.outer_step(anchor, momentum, delta, learning_rate=0.5, momentum_decay=0.8)

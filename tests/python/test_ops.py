@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import _native, ops
+from jccl import _native, _ops
 from jccl.codecs import resolve
 from jccl.testing import Cluster
 from tests.python.on_devices import on_peers
@@ -50,7 +50,7 @@ def check_sum(reduced):
 
 def test_an_eager_call_reduces_a_pytree(pair):
     results = on_peers(
-        pair, lambda c, i: ops.all_reduce(tree_of(i), c, tag="eager", op="sum")
+        pair, lambda c, i: _ops.all_reduce(tree_of(i), c, tag="eager", op="sum")
     )
     for reduced in results:
         check_sum(reduced)
@@ -79,7 +79,7 @@ def test_a_call_on_arrays_that_a_jitted_function_closes_over_runs_every_time(sol
 
 def test_a_jitted_call_reduces_every_time_it_runs(pair):
     def program(comm, index):
-        step = jax.jit(lambda t: ops.all_reduce(t, comm, tag="jit", op="sum"))
+        step = jax.jit(lambda t: _ops.all_reduce(t, comm, tag="jit", op="sum"))
         return [step(tree_of(index)) for _ in range(3)]
 
     for results in on_peers(pair, program):
@@ -91,7 +91,7 @@ def test_a_jitted_call_reduces_every_time_it_runs(pair):
 def test_donated_operands_are_reduced_too(pair, in_place):
     def program(comm, index):
         options = {"tag": f"donate{in_place}", "place": jccl.Place(in_place=in_place)}
-        step = functools.partial(ops.all_reduce, comm=comm, op="sum", **options)
+        step = functools.partial(_ops.all_reduce, comm=comm, op="sum", **options)
         return jax.jit(step, donate_argnums=0)(jnp.full((1000,), index + 1.0))
 
     for reduced in on_peers(pair, program):
@@ -101,7 +101,7 @@ def test_donated_operands_are_reduced_too(pair, in_place):
 def test_in_place_and_donated_results_take_the_operands_memory(solo, route):
     if route == "io_callback":
         pytest.skip("io_callback copies operands and results")
-    call = functools.partial(ops.all_reduce, place=jccl.Place(in_place=True))
+    call = functools.partial(_ops.all_reduce, place=jccl.Place(in_place=True))
     step = jax.jit(lambda x: call(x, solo, tag="memory").value, donate_argnums=0)
     x = jnp.arange(100_000.0)
     before = x.unsafe_buffer_pointer()
@@ -114,7 +114,7 @@ def test_rounds_in_a_scan_follow_each_other(pair):
     def program(comm, index):
         def body(carry, _):
             x, token = carry
-            mean = ops.all_reduce(x, comm, tag="scan", place=jccl.Place(token=token))
+            mean = _ops.all_reduce(x, comm, tag="scan", place=jccl.Place(token=token))
             return (mean.value + 1, mean.token), mean.status
 
         start = (jnp.full((5,), float(index)), jnp.uint32(0))
@@ -130,7 +130,7 @@ def test_a_branch_that_is_not_taken_makes_no_round(pair):
         @jax.jit
         def step(x, n):
             def sync(x):
-                mean = ops.all_reduce(x, comm, tag="cond")
+                mean = _ops.all_reduce(x, comm, tag="cond")
                 return mean.value, mean.status
 
             return jax.lax.cond(
@@ -153,7 +153,7 @@ def test_a_while_loop_carries_the_token(pair):
         def body(carry):
             n, x, token = carry
             after = jccl.Place(token=token)
-            mean = ops.all_reduce(x, comm, tag="while", op="sum", place=after)
+            mean = _ops.all_reduce(x, comm, tag="while", op="sum", place=after)
             return n + 1, mean.value, mean.token
 
         start = (0, jnp.ones(2), jnp.uint32(0))
@@ -168,7 +168,7 @@ def test_every_op_reduces(pair, op):
     expected = {"sum": 5.0, "mean": 2.5, "min": 2.0, "max": 3.0, "prod": 6.0}[op]
     results = on_peers(
         pair,
-        lambda c, i: jax.jit(lambda x: ops.all_reduce(x, c, tag=f"op-{op}", op=op))(
+        lambda c, i: jax.jit(lambda x: _ops.all_reduce(x, c, tag=f"op-{op}", op=op))(
             jnp.full((7,), i + 2.0)
         ),
     )
@@ -180,7 +180,7 @@ def test_every_op_reduces(pair, op):
 def test_dtypes_travel_as_they_are(pair, dtype):
     results = on_peers(
         pair,
-        lambda c, i: ops.all_reduce(
+        lambda c, i: _ops.all_reduce(
             jnp.arange(5).astype(dtype), c, tag=f"dtype-{dtype}", op="sum"
         ),
     )
@@ -220,7 +220,7 @@ def test_a_lossy_codec_gives_all_peers_the_same_bits(pair, codec):
     data = [np.random.default_rng(i).normal(size=1000).astype("f4") for i in (0, 1)]
     one, other = on_peers(
         pair,
-        lambda c, i: ops.all_reduce(
+        lambda c, i: _ops.all_reduce(
             jnp.asarray(data[i]),
             c,
             tag=f"codec-{codec}"[:40],
@@ -239,7 +239,7 @@ def test_a_lossy_codec_gives_all_peers_the_same_bits(pair, codec):
 
 def test_traced_weights_weigh_the_mean(pair):
     def program(comm, index):
-        step = jax.jit(lambda x, w: ops.all_reduce(x, comm, tag="weight", weight=w))
+        step = jax.jit(lambda x, w: _ops.all_reduce(x, comm, tag="weight", weight=w))
         return step(jnp.full((3,), float(index)), jnp.float32(1 + 2 * index))
 
     for reduced in on_peers(pair, program):
@@ -251,7 +251,7 @@ def test_all_gather_fills_slots_in_peer_order_and_masks_the_rest(pair):
     results = on_peers(
         pair,
         lambda c, i: jax.jit(
-            lambda x: ops.all_gather({"x": x}, c, slots=3, tag="gather")
+            lambda x: _ops.all_gather({"x": x}, c, slots=3, tag="gather")
         )(jnp.full((2,), float(order[i]))),
     )
     for gathered in results:
@@ -264,7 +264,7 @@ def test_reduce_scatter_gives_each_element_to_one_peer(pair):
     n = 2001
     results = on_peers(
         pair,
-        lambda c, i: ops.reduce_scatter(jnp.arange(float(n)), c, tag="rs", op="sum"),
+        lambda c, i: _ops.reduce_scatter(jnp.arange(float(n)), c, tag="rs", op="sum"),
     )
     owned = np.zeros(n, int)
     for scattered in results:
@@ -281,7 +281,7 @@ def test_reduce_scatter_gives_each_element_to_one_peer(pair):
 def test_broadcast_gives_all_the_roots_arrays(pair):
     results = on_peers(
         pair,
-        lambda c, i: ops.broadcast(
+        lambda c, i: _ops.broadcast(
             jnp.full((4,), float(i)), c, root=i == 1, tag="broadcast"
         ),
     )
@@ -290,7 +290,7 @@ def test_broadcast_gives_all_the_roots_arrays(pair):
 
 
 def test_a_barrier_has_a_status_and_no_value(pair):
-    for passed in on_peers(pair, lambda c, i: ops.barrier(c)):
+    for passed in on_peers(pair, lambda c, i: _ops.barrier(c)):
         assert passed.value is None and passed.status.tolist()[:2] == [0, 2]
 
 
@@ -299,12 +299,12 @@ def test_start_and_done_carry_a_handle_across_steps(pair):
         @jax.jit
         def begin(x, y):
             place = jccl.Place(passing=y)
-            begun = ops.start({"x": x}, comm, place=place, tag="async", op="sum")
+            begun = _ops.start({"x": x}, comm, place=place, tag="async", op="sum")
             return begun.handle, begun.passed
 
         @jax.jit
         def end(handle, y):
-            return ops.done(handle, {"x": jnp.zeros(6)}, comm, after=y, tag="async")
+            return _ops.done(handle, {"x": jnp.zeros(6)}, comm, after=y, tag="async")
 
         handle, y = begin(jnp.full((6,), index + 1.0), jnp.ones(3))
         return end(handle, y * 2), y
@@ -316,30 +316,30 @@ def test_start_and_done_carry_a_handle_across_steps(pair):
 
 
 def test_a_handle_that_was_never_started_keeps_the_callers_arrays(solo):
-    ended = ops.done(ops.no_handle(), jnp.arange(3.0), solo, tag="never")
+    ended = _ops.done(_ops.no_handle(), jnp.arange(3.0), solo, tag="never")
     assert ended.status[0] == CODES["UnknownTag"]
     assert ended.value.tolist() == [0.0, 1.0, 2.0]
     assert "handle" in solo.core.last_fault("never")
 
 
 def test_done_refuses_other_leaves_than_its_start(solo):
-    begun = ops.start(jnp.ones(8), solo, tag="shape")
-    wrong = ops.done(begun.handle, jnp.ones(4), solo, tag="shape")
+    begun = _ops.start(jnp.ones(8), solo, tag="shape")
+    wrong = _ops.done(begun.handle, jnp.ones(4), solo, tag="shape")
     assert wrong.status[0] == CODES["Invalid"]
-    right = ops.done(begun.handle, jnp.zeros(8), solo, tag="shape")
+    right = _ops.done(begun.handle, jnp.zeros(8), solo, tag="shape")
     assert right.status[0] == 0 and right.value.tolist() == [1.0] * 8
 
 
 def test_a_start_that_fails_shows_in_done(solo):
-    first = ops.start(jnp.ones(2), solo, tag="twice")
-    second = ops.start(jnp.ones(2), solo, tag="twice")
-    assert ops.done(second.handle, jnp.ones(2), solo).status[0] == CODES["BusyTag"]
-    assert ops.done(first.handle, jnp.ones(2), solo).status[0] == 0
+    first = _ops.start(jnp.ones(2), solo, tag="twice")
+    second = _ops.start(jnp.ones(2), solo, tag="twice")
+    assert _ops.done(second.handle, jnp.ones(2), solo).status[0] == CODES["BusyTag"]
+    assert _ops.done(first.handle, jnp.ones(2), solo).status[0] == 0
 
 
 def test_a_deadline_is_a_status_and_the_value_is_the_input(fresh):
     comm = fresh.comms[0]
-    call = functools.partial(ops.all_reduce, comm=comm, tag="alone")
+    call = functools.partial(_ops.all_reduce, comm=comm, tag="alone")
     step = jax.jit(lambda x, d: call(x, round=jccl.Round(deadline=d)))
     missed = step(jnp.arange(4.0), 0.3)
     assert missed.status[0] in (CODES["Deadline"], CODES["TooFew"])
@@ -349,16 +349,16 @@ def test_a_deadline_is_a_status_and_the_value_is_the_input(fresh):
 
 def test_the_run_goes_on_when_a_peer_leaves(fresh):
     stays, leaves = fresh.comms
-    on_peers(fresh, lambda c, i: ops.all_reduce(jnp.ones(2), c, tag="t"))
+    on_peers(fresh, lambda c, i: _ops.all_reduce(jnp.ones(2), c, tag="t"))
     leaves.close()
-    alone = ops.all_reduce(jnp.full((2,), 5.0), stays, tag="t")
+    alone = _ops.all_reduce(jnp.full((2,), 5.0), stays, tag="t")
     assert alone.status.tolist()[:2] == [0, 1]
     assert alone.value.tolist() == [5.0, 5.0]
 
 
 def test_mismatched_shapes_are_a_status_on_both_peers(pair):
     results = on_peers(
-        pair, lambda c, i: ops.all_reduce(jnp.ones(3 + i), c, tag="mismatch")
+        pair, lambda c, i: _ops.all_reduce(jnp.ones(3 + i), c, tag="mismatch")
     )
     for i, reduced in enumerate(results):
         assert reduced.status[0] == CODES["Mismatch"]
@@ -369,20 +369,20 @@ def test_mismatched_shapes_are_a_status_on_both_peers(pair):
 def test_a_contribution_with_nan_is_left_out_and_its_peer_told(pair):
     results = on_peers(
         pair,
-        lambda c, i: ops.all_reduce(
+        lambda c, i: _ops.all_reduce(
             {"grad": jnp.full((3,), jnp.nan if i else 2.0)}, c, tag="guard"
         ),
     )
     assert [r.status[0] for r in results] == [0, CODES["Guard"]]
     for reduced in results:
         assert reduced.value["grad"].tolist() == [2.0] * 3
-        assert bool(ops.committed(reduced.status))
+        assert bool(_ops.committed(reduced.status))
     assert "grad" in pair.comms[1].core.last_fault("guard")
 
 
 def test_a_closed_communicator_is_a_status(fresh):
     comm = fresh.comms[0]
-    step = jax.jit(lambda x: ops.all_reduce(x, comm, tag="closed"))
+    step = jax.jit(lambda x: _ops.all_reduce(x, comm, tag="closed"))
     lowered = step.lower(jnp.ones(2)).compile()
     comm.close()
     late = lowered(jnp.full((2,), 7.0))
@@ -396,8 +396,8 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
 
         @jax.jit
         def step(x, held):
-            mean = ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
-            shared = ops.publish(
+            mean = _ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
+            shared = _ops.publish(
                 {"anchor": mean.value, "n": jnp.int32(1)},
                 comm,
                 tag="model",
@@ -421,7 +421,7 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
 def test_publish_after_a_round_that_failed_hands_the_state_back(solo):
     state = {"anchor": jnp.arange(3.0)}
     status = jnp.array([CODES["Deadline"], 0, 1, 1], jnp.int32)
-    kept = ops.publish(state, solo, tag="unborn", status=status, before=None)
+    kept = _ops.publish(state, solo, tag="unborn", status=status, before=None)
     assert kept.status.tolist() == [CODES["Deadline"], 0, 0, 0]
     assert kept.value["anchor"].tolist() == [0.0, 1.0, 2.0]
     assert solo.core.revision("unborn") == 0
@@ -449,7 +449,7 @@ def reference(anchor, momentum, delta, nesterov):
 def test_the_outer_step_rounds_each_operation_once(route, nesterov, scale):
     anchor, momentum, delta = outer_trees(scale)
     step = jax.jit(
-        lambda a, m, d: ops.outer_step(
+        lambda a, m, d: _ops.outer_step(
             a,
             m,
             d,
@@ -468,7 +468,7 @@ def test_the_outer_step_rounds_each_operation_once(route, nesterov, scale):
 
 def test_the_outer_step_does_nothing_unless_the_round_committed(route):
     anchor, momentum, delta = outer_trees()
-    kept = ops.outer_step(
+    kept = _ops.outer_step(
         anchor,
         momentum,
         delta,
@@ -483,7 +483,7 @@ def test_the_outer_step_does_nothing_unless_the_round_committed(route):
 
 def test_the_outer_step_without_momentum_is_plain_descent():
     anchor, _, delta = outer_trees()
-    moved = ops.outer_step(anchor, None, delta, status=OK, learning_rate=1.0)
+    moved = _ops.outer_step(anchor, None, delta, status=OK, learning_rate=1.0)
     assert moved.momentum is None
     assert np.array_equal(moved.anchor["w"], anchor["w"] - delta["w"])
 
@@ -491,9 +491,9 @@ def test_the_outer_step_without_momentum_is_plain_descent():
 def test_the_outer_step_refuses_other_types_and_shapes():
     x, y = jnp.ones(3), jnp.ones(3, jnp.bfloat16)
     with pytest.raises(TypeError, match=r"'w' is bfloat16"):
-        ops.outer_step({"w": x}, None, {"w": y}, status=OK, learning_rate=1.0)
+        _ops.outer_step({"w": x}, None, {"w": y}, status=OK, learning_rate=1.0)
     with pytest.raises(TypeError, match=r"'w' is int32"):
         y = {"w": x.astype("i4")}
-        ops.outer_step({"w": x}, None, y, status=OK, learning_rate=1.0)
+        _ops.outer_step({"w": x}, None, y, status=OK, learning_rate=1.0)
     with pytest.raises(ValueError, match="same shapes"):
-        ops.outer_step(x, None, jnp.ones(4), status=OK, learning_rate=1.0)
+        _ops.outer_step(x, None, jnp.ones(4), status=OK, learning_rate=1.0)

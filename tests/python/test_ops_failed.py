@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jccl import _native, ops
+from jccl import _native, _ops
 from jccl.testing import Cluster
 from tests.python.aborting import kept_aborting
 from tests.python.on_devices import on_peers
@@ -37,9 +37,9 @@ def test_a_round_without_contributors_is_empty_and_its_values_are_the_inputs(
         @functools.partial(jax.jit, static_argnums=1)
         def step(tree, gives):
             if collective == "broadcast":
-                return ops.broadcast(tree, comm, tag="empty root", root=gives)
+                return _ops.broadcast(tree, comm, tag="empty root", root=gives)
             weight = jnp.where(gives, 1.0, 0.0)
-            return ops.all_reduce(tree, comm, tag="empty mean", weight=weight)
+            return _ops.all_reduce(tree, comm, tag="empty mean", weight=weight)
 
         return step(own(index), False), step(own(index), index == 0)
 
@@ -58,8 +58,8 @@ def test_an_aborted_call_is_a_status_and_its_values_are_the_inputs(pair, collect
     @jax.jit
     def step(tree):
         if collective == "broadcast":
-            return ops.broadcast(tree, comm, tag="aborted root", root=True)
-        return ops.all_reduce(tree, comm, tag="aborted mean")
+            return _ops.broadcast(tree, comm, tag="aborted root", root=True)
+        return _ops.all_reduce(tree, comm, tag="aborted mean")
 
     compiled = step.lower(own(3)).compile()
     pair.run(lambda comm, index: comm.barrier())  # so that the other one is waited for

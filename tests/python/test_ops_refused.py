@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import _native, ops
+from jccl import _native, _ops
 from jccl._round import in_groups
 from jccl.testing import Cluster
 
@@ -44,9 +44,9 @@ def test_odd_options_are_refused_by_name_before_anything_is_sent(
 ):
     x = np.ones(2, np.float32)
     with pytest.raises(error, match=words):
-        jax.jit(lambda x: ops.all_reduce(x, solo, **in_groups(**options)).value)(x)
+        jax.jit(lambda x: _ops.all_reduce(x, solo, **in_groups(**options)).value)(x)
     with pytest.raises(error, match=words):
-        ops.all_reduce(jnp.ones(2), solo, **in_groups(**options))
+        _ops.all_reduce(jnp.ones(2), solo, **in_groups(**options))
     with pytest.raises(error, match=words):
         solo.all_reduce(x, **in_groups(**options))
     if "weight" not in options:
@@ -57,7 +57,7 @@ def test_odd_options_are_refused_by_name_before_anything_is_sent(
 @pytest.mark.parametrize("map_over", ["plain", "jit", "cond"])
 def test_vmap_is_refused(solo, map_over):
     def plain(x):
-        return ops.all_reduce(x, solo, tag="vmap").value
+        return _ops.all_reduce(x, solo, tag="vmap").value
 
     def cond(x):
         return jax.lax.cond(x[0] > 0, plain, lambda x: x, x)
@@ -70,7 +70,7 @@ def test_vmap_is_refused(solo, map_over):
 def test_vmap_is_refused_even_if_no_operand_is_batched(solo):
     def branch(p):
         return jax.lax.cond(
-            p, lambda: ops.all_reduce(jnp.ones(2), solo).value, lambda: jnp.ones(2)
+            p, lambda: _ops.all_reduce(jnp.ones(2), solo).value, lambda: jnp.ones(2)
         )
 
     with pytest.raises(NotImplementedError, match="cannot be vmapped"):
@@ -79,7 +79,7 @@ def test_vmap_is_refused_even_if_no_operand_is_batched(solo):
 
 def test_grad_is_refused_and_stop_gradient_is_the_way_round(solo):
     def loss(x):
-        return ops.all_reduce(x, solo, tag="grad").value.sum()
+        return _ops.all_reduce(x, solo, tag="grad").value.sum()
 
     with pytest.raises(NotImplementedError, match="cannot be differentiated"):
         jax.grad(loss)(jnp.ones(3))
@@ -100,41 +100,41 @@ def test_grad_is_refused_and_stop_gradient_is_the_way_round(solo):
 )
 def test_a_leaf_that_cannot_travel_is_named_before_tracing(solo, leaf, word):
     with pytest.raises(TypeError, match=rf"'params/w'.*{word}"):
-        ops.all_reduce({"params": {"w": leaf}}, solo)
+        _ops.all_reduce({"params": {"w": leaf}}, solo)
 
 
 def test_bad_arguments_are_refused_while_tracing(solo):
     x = jnp.ones(2)
     with pytest.raises(ValueError, match="deadline"):
-        ops.all_reduce(x, solo, round=jccl.Round(deadline=-1.0))
+        _ops.all_reduce(x, solo, round=jccl.Round(deadline=-1.0))
     with pytest.raises(ValueError, match="64 bytes"):
-        ops.all_reduce(x, solo, tag="t" * 65)
+        _ops.all_reduce(x, solo, tag="t" * 65)
     with pytest.raises(ValueError, match="scalar"):
-        ops.all_reduce(x, solo, weight=jnp.ones(2))
+        _ops.all_reduce(x, solo, weight=jnp.ones(2))
     with pytest.raises(ValueError, match="leaves"):
-        ops.all_reduce([np.float32(0)] * 65537, solo)
+        _ops.all_reduce([np.float32(0)] * 65537, solo)
 
 
 def test_misspelt_words_are_refused_while_tracing(solo):
     x = jnp.ones(2)
     with pytest.raises(ValueError, match=r"'median'.*prod"):
-        ops.all_reduce(x, solo, op="median")
+        _ops.all_reduce(x, solo, op="median")
     with pytest.raises(ValueError, match=r"'tree'.*ring"):
-        ops.all_reduce(x, solo, round=jccl.Round(plan="tree"))
+        _ops.all_reduce(x, solo, round=jccl.Round(plan="tree"))
     with pytest.raises(ValueError, match=r"'int9'.*int8"):
-        ops.start(x, solo, codec="int9")
+        _ops.start(x, solo, codec="int9")
 
 
 def test_a_codec_that_does_not_fit_the_leaf_is_a_status(solo):
-    refused = ops.all_reduce(jnp.arange(3), solo, tag="op", codec="int8")
+    refused = _ops.all_reduce(jnp.arange(3), solo, tag="op", codec="int8")
     assert refused.status[0] == CODES["Invalid"]
     assert "i32[3]" in solo.core.last_fault("op")
 
 
 def test_a_second_op_without_a_token_is_refused(solo):
     def program(x):
-        first = ops.all_reduce(x, solo, tag="a")
-        return first.value, ops.all_reduce(x, solo, tag="b").value
+        first = _ops.all_reduce(x, solo, tag="a")
+        return first.value, _ops.all_reduce(x, solo, tag="b").value
 
     with pytest.raises(ValueError, match="token="):
         jax.jit(program)(jnp.ones(2))
@@ -142,9 +142,9 @@ def test_a_second_op_without_a_token_is_refused(solo):
 
 def test_a_token_used_twice_is_refused(solo):
     def program(x):
-        token = ops.all_reduce(x, solo, tag="a").token
-        second = ops.all_reduce(x, solo, tag="b", place=jccl.Place(token=token))
-        third = ops.all_reduce(x, solo, tag="c", place=jccl.Place(token=token))
+        token = _ops.all_reduce(x, solo, tag="a").token
+        second = _ops.all_reduce(x, solo, tag="b", place=jccl.Place(token=token))
+        third = _ops.all_reduce(x, solo, tag="c", place=jccl.Place(token=token))
         return second.value, third.value
 
     with pytest.raises(ValueError, match="token="):
@@ -153,11 +153,11 @@ def test_a_token_used_twice_is_refused(solo):
 
 def test_an_op_after_a_branch_with_an_op_needs_a_token(solo):
     def sync(x):
-        return ops.all_reduce(x, solo, tag="a").value
+        return _ops.all_reduce(x, solo, tag="a").value
 
     def program(x):
         y = jax.lax.cond(x[0] > 0, sync, lambda x: x, x)
-        return y, ops.all_reduce(x, solo, tag="b").value
+        return y, _ops.all_reduce(x, solo, tag="b").value
 
     with pytest.raises(ValueError, match="token="):
         jax.jit(program)(jnp.ones(2))
@@ -165,8 +165,8 @@ def test_an_op_after_a_branch_with_an_op_needs_a_token(solo):
 
 def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
     def program(x):
-        first = ops.all_reduce(x, solo, tag="a")
-        return ops.all_reduce(
+        first = _ops.all_reduce(x, solo, tag="a")
+        return _ops.all_reduce(
             first.value, solo, tag="b", place=jccl.Place(token=first.token)
         )
 
@@ -174,7 +174,7 @@ def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
 
     def either(x):
         def branch(tag):
-            return lambda x: ops.all_reduce(x, solo, tag=tag).value
+            return lambda x: _ops.all_reduce(x, solo, tag=tag).value
 
         return jax.lax.cond(x[0] > 0, branch("a"), branch("b"), x)
 
@@ -187,7 +187,7 @@ def test_a_program_over_several_local_devices_is_refused(solo):
     spec = jax.sharding.PartitionSpec("d")
 
     def program(x):
-        return ops.all_reduce(x, solo, tag="mesh").value
+        return _ops.all_reduce(x, solo, tag="mesh").value
 
     mapped = jax.shard_map(
         program, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False

@@ -420,7 +420,7 @@ def over_two_devices(tx, specs):
 
     state = jax.eval_shape(tx.init, WIDE)
     own = specs or jax.tree.map(lambda _: P(), WIDE)
-    lies = (own, jccl.mesh.specs_like(state, WIDE, own))
+    lies = (own, jccl.specs_like(state, WIDE, own))
     return mapped(train, mesh_of(2), (*lies, P()), (lies, P()))
 
 
@@ -472,11 +472,11 @@ def test_marks_of_cut_leaves_are_those_of_the_whole():
         specs = {"both": P("b", None, "a"), "bf16": P(None, ("b", "a")), "whole": P()}
 
         def program(tree):
-            return jccl.mesh.marks(tree, comm, specs=specs).words
+            return jccl.marks(tree, comm, specs=specs).words
 
         words = mapped(program, mesh, (specs,), P())(tree)
         assert np.array_equal(words, jccl.marks(tree).words[None])
-        none = mapped(lambda: jccl.mesh.marks({}, comm).words, mesh, (), P())()
+        none = mapped(lambda: jccl.marks({}, comm).words, mesh, (), P())()
         assert none.shape == (1, *jccl.marks({}).words.shape) == (1, 0, 2)
 
 

@@ -150,7 +150,7 @@ class MeshPair(Pair):
         )
         super().__init__(case, Script(NESTEROV, "buffer_callback", 2, {(2, 2): 1}))
         state = jax.eval_shape(self.tx.init, PARAMS)
-        specs = (SPECS, jccl.mesh.specs_like(state, PARAMS, SPECS))
+        specs = (SPECS, jccl.specs_like(state, PARAMS, SPECS))
         self.jitted = jax.jit(
             jax.shard_map(
                 self._step,

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jccl import ops
+from jccl import _ops
 from jccl.testing import Cluster
 
 X = np.arange(8, dtype=np.float32)
@@ -24,17 +24,17 @@ def solo():
 
 
 VERBS = {
-    "all_reduce": lambda x, comm: ops.all_reduce(x, comm).value,
-    "all_gather": lambda x, comm: ops.all_gather(x, comm, slots=1).value,
-    "all_to_all": lambda x, comm: ops.all_to_all(x, comm).value,
-    "reduce_scatter": lambda x, comm: ops.reduce_scatter(x, comm).value,
-    "broadcast": lambda x, comm: ops.broadcast(x, comm, root=True).value,
-    "barrier": lambda x, comm: x + ops.barrier(comm).status[0],
-    "start": lambda x, comm: ops.start(x, comm).handle,
-    "done": lambda x, comm: ops.done(ops.no_handle(), x, comm).value,
-    "publish": lambda x, comm: ops.publish(x, comm, status=FINE, before=None).value,
+    "all_reduce": lambda x, comm: _ops.all_reduce(x, comm).value,
+    "all_gather": lambda x, comm: _ops.all_gather(x, comm, slots=1).value,
+    "all_to_all": lambda x, comm: _ops.all_to_all(x, comm).value,
+    "reduce_scatter": lambda x, comm: _ops.reduce_scatter(x, comm).value,
+    "broadcast": lambda x, comm: _ops.broadcast(x, comm, root=True).value,
+    "barrier": lambda x, comm: x + _ops.barrier(comm).status[0],
+    "start": lambda x, comm: _ops.start(x, comm).handle,
+    "done": lambda x, comm: _ops.done(_ops.no_handle(), x, comm).value,
+    "publish": lambda x, comm: _ops.publish(x, comm, status=FINE, before=None).value,
     "outer_step": lambda x, comm: (
-        ops.outer_step(x, None, x, status=FINE, learning_rate=1.0).anchor
+        _ops.outer_step(x, None, x, status=FINE, learning_rate=1.0).anchor
     ),
 }
 
@@ -122,7 +122,7 @@ def test_outside_jit_the_verbs_of_the_communicator_take_them(solo, spec):
     place = NamedSharding(mesh, spec)
     x = jax.device_put(X, place)
     with pytest.raises(NotImplementedError, match=r"comm\.all_reduce"):
-        ops.all_reduce(x, solo)
+        _ops.all_reduce(x, solo)
     host = solo.all_reduce(x, tag="host", op="sum").value
     assert host.sharding == place and host.tolist() == X.tolist()
 
@@ -134,6 +134,6 @@ def test_a_program_that_runs_on_one_device_may_speak_of_a_mesh(solo):
     @jax.jit
     def program(x):
         spread = jax.sharding.reshard(x, NamedSharding(mesh, P("d")))
-        return ops.all_reduce(spread, solo, tag="one", op="sum").value
+        return _ops.all_reduce(spread, solo, tag="one", op="sum").value
 
     assert len(program(jnp.asarray(X)).sharding.device_set) == 1

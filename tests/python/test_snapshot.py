@@ -292,8 +292,7 @@ def test_what_a_state_was_made_from_is_named_when_it_is_published():
         for unsaid in (
             lambda: comm.publish(state),
             lambda: jccl.publish(state, comm),
-            lambda: jccl.ops.publish(state, comm, status=fine),
-            lambda: jccl.mesh.publish(state, comm, status=fine),
+            lambda: jccl.publish(state, comm, status=fine),
         ):
             with pytest.raises(TypeError, match="'before'"):
                 unsaid()

@@ -95,7 +95,7 @@ def trained(tx, start, xs, mapped=False):
         return jax.lax.scan(step, (params, state), xs)[0]
 
     if mapped:
-        specs = (SPECS, jccl.mesh.specs_like(start[1], start[0], SPECS))
+        specs = (SPECS, jccl.specs_like(start[1], start[0], SPECS))
         train = jax.shard_map(
             train, mesh=MESH, in_specs=(*specs, P()), out_specs=specs, check_vma=False
         )

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import ops
+from jccl import _ops
 from jccl._round import in_groups
 from jccl.testing import Cluster, Processes
 from tests.python.on_devices import on_peers
 
-CODES = ops._core.codes
+CODES = _ops._core.codes
 PROGRAM = Path(__file__).with_name("carried_program.py")
 INPUTS = [np.array([1.0, 2.0, 5.0, 7.0], "f4"), np.array([3.0, 1.0, 2.0, -1.0], "f4")]
 SUM, MEAN = sum(INPUTS), sum(INPUTS) / 2
@@ -33,49 +33,50 @@ def pair():
 
 
 def all_reduce(comm, index, x, **options):
-    out = ops.all_reduce(x, comm, op="sum", **in_groups(**options))
+    out = jccl.all_reduce(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def all_gather(comm, index, x, **options):
-    out = ops.all_gather(x, comm, slots=2, **in_groups(**options))
+    out = jccl.all_gather(x, comm, slots=2, **in_groups(**options))
     return out.value.sum(0), out.status, out.token
 
 
 def all_to_all(comm, index, x, **options):
     blocks = jnp.stack([x, x])  # the same for both
-    out = ops.all_to_all(blocks, comm, **in_groups(**options))
+    out = jccl.all_to_all(blocks, comm, **in_groups(**options))
     return out.value.sum(0), out.status, out.token
 
 
 def reduce_scatter(comm, index, x, **options):
-    out = ops.reduce_scatter(x, comm, op="sum", **in_groups(**options))
+    out = jccl.reduce_scatter(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def broadcast(comm, index, x, **options):
-    out = ops.broadcast(x, comm, root=index == 1, **in_groups(**options))
+    out = jccl.broadcast(x, comm, root=index == 1, **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def barrier(comm, index, x, **options):
-    out = ops.barrier(comm, **in_groups(**options))
+    out = jccl.barrier(comm, **in_groups(**options))
     return x + 0 * out.status[0], out.status, out.token
 
 
 def start_done(comm, index, x, **options):
-    begun = ops.start(x, comm, op="sum", **in_groups(passing=x, **options))
-    out = ops.done(begun.handle, begun.passed, comm, tag=options["tag"])
+    begun = jccl.start(x, comm, op="sum", **in_groups(passing=x, **options))
+    out = jccl.done(begun.handle, begun.passed, comm, tag=options["tag"])
     return out.value, out.status, out.token
 
 
 def publish(comm, index, x, tag, token=None):
     held = jnp.zeros(4, jnp.float32)  # the tag's state, revision after revision
-    mean = ops.all_reduce(
+    mean = jccl.all_reduce(
         x, comm, tag=tag, place=jccl.Place(token=token), round=jccl.Round(state=held)
     )
-    shared = ops.publish(
-        held, comm, status=mean.status, tag=tag, token=mean.token, before=held
+    place = jccl.Place(token=mean.token)
+    shared = jccl.publish(
+        held, comm, status=mean.status, tag=tag, place=place, before=held
     )
     return (
         mean.value + shared.value,
@@ -391,7 +392,7 @@ def test_wide_types_travel_with_x64(pair, dtype):
     def program(comm, index):
         with jax.enable_x64(True):
             step = jax.jit(
-                lambda x: ops.all_reduce(x, comm, tag=f"x64 {dtype}", op="sum")
+                lambda x: jccl.all_reduce(x, comm, tag=f"x64 {dtype}", op="sum")
             )
             return step(jnp.asarray(values[index]))
 
@@ -412,9 +413,9 @@ def test_peers_may_run_their_rounds_in_different_orders(pair):
             handles, outs = {}, {}
             for k in random.permutation(len(tags)):
                 x = jnp.full((3,), 100.0 * n + 10 * k + index)
-                handles[k] = ops.start(x, comm, tag=tags[k], op="sum").handle
+                handles[k] = jccl.start(x, comm, tag=tags[k], op="sum").handle
             for k in random.permutation(len(tags)):
-                out = ops.done(handles[k], jnp.zeros(3), comm, tag=tags[k])
+                out = jccl.done(handles[k], jnp.zeros(3), comm, tag=tags[k])
                 outs[tags[k]] = out.value, out.status
             return outs
 

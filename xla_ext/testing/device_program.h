@@ -57,7 +57,7 @@ std::string invoke(const Target* table, const std::string& target, const Context
 
 XLA_FFI_Handler_Traits traits_of(XLA_FFI_Handler* handler);
 
-// What jccl.ops gives a round, besides communicator and tag.
+// What `jccl/_ops.py` gives a round, besides communicator and tag.
 Attributes round_attributes(const Entry& entry, const std::string& tag);
 
 }  // namespace jccl::xla_ext::testing

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import ops
+from jccl import _ops
 from jccl._groups import grouped
 from jccl._local import shard, specs_like, unshard
 from jccl._marks import Marks
@@ -28,6 +28,7 @@ from jccl._mesh_call import (
     shaped,
     share_state,
 )
+from jccl._ops import HANDLE, STATUS, TOKEN
 from jccl._results import Gathered, HasRegistryId, Published, Reduced, Started
 from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
@@ -41,7 +42,6 @@ from jccl._trees import (
     scalar,
 )
 from jccl._where import reduced_axes
-from jccl.ops import HANDLE, STATUS, TOKEN
 
 __all__ = [
     "all_gather",
@@ -89,13 +89,14 @@ def all_reduce(
         contribution: the local devices' reduction, the same on all of them.
 
     Errors:
-        ValueError, TypeError, NotImplementedError while tracing, as in `jccl.ops`.
+        ValueError, TypeError, NotImplementedError while tracing, as in
+        `jccl.all_reduce`.
 
     Cost: a local reduce-scatter and all-gather; one copy into and out of host memory;
     the wide-area cost of `jccl.all_reduce`.
 
     Example:
-        >>> mean = jccl.mesh.all_reduce(grads, comm).value  # over all axes
+        >>> mean = jccl.all_reduce(grads, comm).value  # over all axes
     """
     known("op", op, OPS)
     check_terms("all_reduce", Where.MESH, round, place)
@@ -224,7 +225,7 @@ def all_gather(
     round: Round = Round(),
     place: Place = Place(),
 ) -> Gathered:
-    """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
+    """Collects every peer's leaves, as `jccl.all_gather`: a leading axis of slots,
     then each device's block. Leaves that no axis of `specs` shards must be the same on
     all devices. Not for sites of several processes."""
     check_slots(slots)
@@ -242,7 +243,7 @@ def all_gather(
         codec=codec_name(codec),
         **checks_of(round),
     )
-    mask = ops.filled(status, slots)
+    mask = _ops.filled(status, slots)
     return Gathered(call.leaves.unflatten(value), mask, status, after)
 
 
@@ -303,25 +304,26 @@ def barrier(
 def reduce_scatter(*args: Any, **options: Any) -> Any:
     """Refused: a peer's share changes with the members, and follows no mesh."""
     raise NotImplementedError(
-        "jccl.mesh has no reduce_scatter: the share that a peer owns in a round "
-        "follows no mesh. Use jccl.all_reduce with place=jccl.Place(gather=False), "
-        "which leaves each device its own share of the result"
+        "jccl: reduce_scatter does not work over local devices: the share that a peer "
+        "owns in a round follows no mesh. Use jccl.all_reduce with "
+        "place=jccl.Place(gather=False), which leaves each device its own share of the "
+        "result"
     )
 
 
 def all_to_all(*args: Any, **options: Any) -> Any:
     """Refused: a peer's slot changes with the members, and follows no mesh."""
     raise NotImplementedError(
-        "jccl.mesh has no all_to_all: the slot that a peer has in a round follows no "
-        "mesh. Call jccl.all_to_all outside shard_map, on whole arrays, or take the "
-        "blocks for this peer from those of jccl.all_gather"
+        "jccl: all_to_all does not work over local devices: the slot that a peer has "
+        "in a round follows no mesh. Call jccl.all_to_all outside shard_map, on whole "
+        "arrays, or take the blocks for this peer from those of jccl.all_gather"
     )
 
 
 def _whole_site(call: Call, verb: str) -> Call:
     if call.frame.parts > 1:
         raise NotImplementedError(
-            f"jccl.mesh: {verb} does not work in a run of sites with several "
+            f"jccl: {verb} does not work in a run of sites with several "
             "processes; use all_reduce, or jccl.sync_state to share one peer's state"
         )
     return call
@@ -338,7 +340,7 @@ def publish(
     deadline: Any = None,
     token: Any = None,
 ) -> Published:
-    """As `jccl.ops.publish`, from all local devices. `specs` says how leaves are
+    """As `_ops.publish`, from all local devices. `specs` says how leaves are
     sharded. Leaves that no axis shards must be the same on all devices.
     """
     return share_state(
@@ -354,6 +356,6 @@ def publish(
 
 
 def marks(tree: Any, comm: HasRegistryId, *, specs: Any = None) -> Marks:
-    """As `jccl.ops.marks`, from all local devices. The marks are of whole leaves, and
+    """As `_ops.marks`, from all local devices. The marks are of whole leaves, and
     each device reads its own part. `specs` as in `publish`."""
     return Marks(Call(tree, comm, specs, ()).marks())
