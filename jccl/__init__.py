@@ -41,7 +41,7 @@ _NAMES = {
     "_local": "specs_like unshard",
     "_ops": "no_handle",
     "_peer_options": "Reactions Security Site Transport Waits",
-    "_results": "Reduced",
+    "_results": "Published Reduced Started",
     "_round": "Place Round",
     "optim": (
         "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer "

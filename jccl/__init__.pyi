@@ -19,7 +19,9 @@ from jccl._peer_options import Security as Security
 from jccl._peer_options import Site as Site
 from jccl._peer_options import Transport as Transport
 from jccl._peer_options import Waits as Waits
+from jccl._results import Published as Published
 from jccl._results import Reduced as Reduced
+from jccl._results import Started as Started
 from jccl._round import Place as Place
 from jccl._round import Round as Round
 from jccl.aggregators import Aggregator as Aggregator

@@ -153,7 +153,7 @@ def start_barrier(
 
 @grouped()
 def done(
-    handle: Handle | jax.Array,
+    handle: Handle | Started | jax.Array,
     like: Any = None,
     comm: HasRegistryId | None = None,
     *,
@@ -164,7 +164,7 @@ def done(
     """Ends a round that `jccl.start` began, once per handle; waits for it if need be.
 
     Args:
-        handle: what `start` returned outside programs, or `Started.handle`.
+        handle: what `start` returned, or its `.handle`, which may live in a state.
         like: in a program, required: arrays shaped as those of the start. If the handle
             names no round they are the value. Their memory takes the result.
         comm: in a program, required: the communicator of the start.
@@ -196,4 +196,5 @@ def done(
         )
     in_mesh = where_of(comm, handle, like, place=place) is Where.MESH
     verbs: Any = _mesh if in_mesh else _ops
+    handle = handle.handle if isinstance(handle, Started) else handle
     return verbs.done(handle, like, comm, after=after, tag=tag, place=place)

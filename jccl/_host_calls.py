@@ -30,13 +30,24 @@ SHOWN = (Code.OK, Code.GUARD, Code.SKIPPED)
 
 
 class Handle:
-    """A round that was started outside programs; `wait` ends it, exactly once."""
+    """A round that was started outside programs; `wait` ends it, exactly once.
+
+    What `Started` has in a program, it has too: `handle` is itself, and nothing was
+    passed through.
+    """
+
+    passed: tuple[()] = ()
+    token: None = None
 
     def __init__(self, comm: Any, number: int, finish: Callable[[Any], Result]) -> None:
         self._comm = comm
         self._finish = finish
         self.number = number
         self.ended = False
+
+    @property
+    def handle(self) -> Handle:
+        return self
 
     def wait(self) -> Result:
         """The result, as `jccl.all_reduce` gives it; waits for it if need be."""
@@ -78,7 +89,8 @@ def all_gather(
     leaves = HostLeaves.of(tree)
     outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
     options["slots"] = slots
-    return _shown(_round(comm, leaves, outs, "all_gather", options, True), leaves, outs)
+    raw = _round(comm, leaves, outs, "all_gather", options, True)
+    return _masked(_shown(raw, leaves, outs), slots)
 
 
 def all_to_all(tree: Any, comm: Any, *, place: Place, **options: Any) -> Result:
@@ -86,9 +98,15 @@ def all_to_all(tree: Any, comm: Any, *, place: Place, **options: Any) -> Result:
     leaves = HostLeaves.of(tree)
     options["slots"] = slots_of(leaves.arrays, leaves.paths)
     outs = outputs(leaves, None)
-    result = _round(comm, leaves, outs, "all_to_all", options, True)
-    slot = result.scatter_first if result.scatter_count else None
-    return dataclasses.replace(_shown(result, leaves, outs), slot=slot)
+    raw = _round(comm, leaves, outs, "all_to_all", options, True)
+    slot = raw.scatter_first if raw.scatter_count else None
+    result = _masked(_shown(raw, leaves, outs), options["slots"])
+    return dataclasses.replace(result, slot=slot)
+
+
+def _masked(result: Result, slots: int) -> Result:
+    mask = np.arange(slots) < len(result.contributors)
+    return dataclasses.replace(result, mask=mask)
 
 
 def reduce_scatter(array: Any, comm: Any, *, place: Place, **options: Any) -> Result:
@@ -101,7 +119,7 @@ def reduce_scatter(array: Any, comm: Any, *, place: Place, **options: Any) -> Re
     first, count = result.scatter_first, result.scatter_count
     share = outs[0].reshape(-1)[first : first + count]
     value = jax.numpy.asarray(share) if leaves.like[0] else share
-    return dataclasses.replace(_checked(result, value), first=first)
+    return dataclasses.replace(_checked(result, value), first=first, count=count)
 
 
 def start(tree: Any, comm: Any, *, place: Place, **options: Any) -> Handle:

@@ -29,7 +29,7 @@ from jccl._mesh_call import (
     share_state,
 )
 from jccl._ops import HANDLE, STATUS, TOKEN
-from jccl._results import Gathered, HasRegistryId, Published, Reduced, Started
+from jccl._results import HasRegistryId, Published, Reduced, Started
 from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
     OPS,
@@ -85,7 +85,7 @@ def all_reduce(
             all local devices.
 
     Returns:
-        Reduced(value, status, token). If it did not commit, value is this peer's
+        Reduced. If it did not commit, value is this peer's
         contribution: the local devices' reduction, the same on all of them.
 
     Errors:
@@ -224,7 +224,7 @@ def all_gather(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Gathered:
+) -> Reduced:
     """Collects every peer's leaves, as `jccl.all_gather`: a leading axis of slots,
     then each device's block. Leaves that no axis of `specs` shards must be the same on
     all devices. Not for sites of several processes."""
@@ -244,7 +244,7 @@ def all_gather(
         **checks_of(round),
     )
     mask = _ops.filled(status, slots)
-    return Gathered(call.leaves.unflatten(value), mask, status, after)
+    return Reduced(call.leaves.unflatten(value), status, after, mask=mask)
 
 
 @grouped()

@@ -23,13 +23,10 @@ from jccl._marks import Marks, marks_operand, state_operands
 from jccl._options import check_tag
 from jccl._outer_step import outer_step as outer_step
 from jccl._results import (
-    Gathered,
     HasRegistryId,
     Published,
     Reduced,
-    Scattered,
     Started,
-    Transposed,
 )
 from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
@@ -150,7 +147,7 @@ def all_reduce(
     options are described there.
 
     Returns:
-        Reduced(value, status, token).
+        Reduced.
 
     Raises:
         TypeError, ValueError: leaf dtype, limits, a second unchained op in a program.
@@ -184,7 +181,7 @@ def all_gather(
     round: Round = Round(),
     place: Place = Place(),
     state_tag: str = "",
-) -> Gathered:
+) -> Reduced:
     """Collects every peer's arrays into `slots` slots, because shapes are static.
 
     If it did not commit, all slots are zero and masked out.
@@ -210,7 +207,7 @@ def all_gather(
         state_tag=state_tag,
         **checks_of(round),
     )
-    return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
+    return Reduced(leaves.unflatten(value), status, after, mask=filled(status, slots))
 
 
 def filled(status: jax.Array, slots: int) -> jax.Array:
@@ -227,7 +224,7 @@ def all_to_all(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Transposed:
+) -> Reduced:
     """Gives each peer the blocks that all have for its slot, as `jccl.all_to_all`.
 
     If it did not commit, `value` is what went in, and all slots are masked out.
@@ -250,7 +247,7 @@ def all_to_all(
     count = jnp.where(committed(status), extent[1], 0)
     slot = jnp.where(count > 0, extent[0], -1)
     mask = jnp.arange(slots) < count
-    return Transposed(leaves.unflatten(value), mask, slot, status, after)
+    return Reduced(leaves.unflatten(value), status, after, mask=mask, slot=slot)
 
 
 @grouped()
@@ -264,7 +261,7 @@ def reduce_scatter(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Scattered:
+) -> Reduced:
     """Reduces one array. Each peer gets the share that it owns in this round."""
     check_terms("reduce_scatter", Where.PROGRAM, round, place)
     leaves = Leaves(array)
@@ -283,7 +280,8 @@ def reduce_scatter(
         codec=codec_name(codec),
         **checks_of(round),
     )
-    return Scattered(leaves.unflatten([value]), extent, status, after)
+    whole = leaves.unflatten([value])
+    return Reduced(whole, status, after, first=extent[0], count=extent[1])
 
 
 @grouped()

@@ -1,4 +1,5 @@
-"""What rounds give: on the host dataclasses, in jit named tuples of arrays, pytrees.
+"""What rounds give: outside programs `Result`, in a program `Reduced`, a pytree, with
+the same names.
 
 Plain data; any thread. `jccl` is where users find them.
 """
@@ -6,11 +7,12 @@ Plain data; any thread. `jccl` is where users find them.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
-from jccl.errors import Status
+from jccl.errors import Code, Status
 
 
 class HasRegistryId(Protocol):
@@ -20,18 +22,49 @@ class HasRegistryId(Protocol):
     def registry_id(self) -> int: ...
 
 
-class Reduced(NamedTuple):
-    """A round's outcome in a program, as `Result` outside.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reduced:
+    """A round's outcome in a program, as `Result` outside. A pytree of arrays.
+
+    What does not apply to a verb is None. So are the facts about a round that a program
+    cannot hold: of these, `comm.timeline()` and `comm.last_fault()` have some.
 
     Attributes:
-        value: the result, or the input if the round did not commit.
+        value: the result. If the round did not commit, what went in; of an all_gather
+            zeros.
         status: i32[4]: code, world (sites whose values are in it), epoch, attempts.
-        token: u32[]; pass it to the op that must come after this one.
+        token: u32[]; pass it to the call that must come after this one.
+        mask: of all_gather and all_to_all: bool[slots], which slots are filled. The
+            others hold zeros.
+        slot: of all_to_all: i32[], this peer's slot; -1: it is in none, and its value
+            is zeros.
+        first: of reduce_scatter: i32[], the place of this peer's share in the flat
+            result. In a program `value` has the shape of the whole, with zeros outside
+            of the share.
+        count: of reduce_scatter: i32[], how many elements the share has. 0 if the round
+            did not commit.
     """
 
     value: Any
     status: jax.Array
     token: jax.Array
+    mask: jax.Array | None = None
+    slot: jax.Array | None = None
+    first: jax.Array | None = None
+    count: jax.Array | None = None
+
+    text: ClassVar[None] = None
+    n: ClassVar[None] = None
+    contributors: ClassVar[None] = None
+    weights: ClassVar[None] = None
+    sent_bytes: ClassVar[None] = None
+    received_bytes: ClassVar[None] = None
+    elapsed: ClassVar[None] = None
+
+    @property
+    def code(self) -> jax.Array:
+        return self.status[0]
 
     @property
     def world(self) -> jax.Array:
@@ -45,81 +78,22 @@ class Reduced(NamedTuple):
     def attempts(self) -> jax.Array:
         return self.status[3]
 
-
-class Gathered(NamedTuple):
-    """`value` has a leading axis of slots, by peer id; `mask` says which hold data."""
-
-    value: Any
-    mask: jax.Array
-    status: jax.Array
-    token: jax.Array
+    @property
+    def ok(self) -> jax.Array:
+        """bool[]: whether nothing went wrong: the code is OK or SKIPPED."""
+        return (self.code == Code.OK) | (self.code == Code.SKIPPED)
 
     @property
-    def world(self) -> jax.Array:
-        return self.status[1]
-
-    @property
-    def epoch(self) -> jax.Array:
-        return self.status[2]
-
-    @property
-    def attempts(self) -> jax.Array:
-        return self.status[3]
-
-
-class Scattered(NamedTuple):
-    """`value` holds elements [first, first + count) of the flat result, else zeros.
-
-    `extent` is i32[2]: first, count. Not committed: value is what went in, count is 0.
-    """
-
-    value: jax.Array
-    extent: jax.Array
-    status: jax.Array
-    token: jax.Array
-
-    @property
-    def world(self) -> jax.Array:
-        return self.status[1]
-
-    @property
-    def epoch(self) -> jax.Array:
-        return self.status[2]
-
-    @property
-    def attempts(self) -> jax.Array:
-        return self.status[3]
-
-
-class Transposed(NamedTuple):
-    """`value[i]` is the block that the peer in slot i had for `slot`, this peer's own.
-
-    `mask` is bool[slots]: which slots are filled; the others are zeros. Not committed:
-    value is what went in, no slot is filled, and `slot` is -1. A peer that was left out
-    of the round is in no slot either, and its value is zeros.
-    """
-
-    value: Any
-    mask: jax.Array
-    slot: jax.Array
-    status: jax.Array
-    token: jax.Array
-
-    @property
-    def world(self) -> jax.Array:
-        return self.status[1]
-
-    @property
-    def epoch(self) -> jax.Array:
-        return self.status[2]
-
-    @property
-    def attempts(self) -> jax.Array:
-        return self.status[3]
+    def committed(self) -> jax.Array:
+        """bool[]: whether `value` is the result, also if this peer was left out."""
+        code = self.code
+        return (code == Code.OK) | (code == Code.GUARD) | (code == Code.SKIPPED)
 
 
 class Started(NamedTuple):
-    """`handle` is u32[2] and may live in optimizer state; use `passed` from here on."""
+    """A round that was started in a program, as `Handle` outside.
+
+    `handle` is u32[2] and may live in optimizer state; use `passed` from here on."""
 
     handle: jax.Array
     passed: Any
@@ -138,6 +112,26 @@ class Published(NamedTuple):
     status: jax.Array
     token: jax.Array
 
+    @property
+    def code(self) -> jax.Array:
+        return self.status[0]
+
+    @property
+    def replaced(self) -> jax.Array:
+        return self.status[1] != 0
+
+    @property
+    def revision(self) -> jax.Array:
+        return self.status[2]
+
+    @property
+    def edited(self) -> jax.Array:
+        return (self.status[3] & EDITED) != 0
+
+    @property
+    def went_back(self) -> jax.Array:
+        return (self.status[3] & WENT_BACK) != 0
+
 
 class Stepped(NamedTuple):
     """Anchor parameters and outer momentum after an outer step."""
@@ -148,19 +142,43 @@ class Stepped(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a round on the host gives: the value, and how it came about."""
+    """What a round outside programs gives, as `Reduced` in one: the value, and how it
+    came about. What does not apply to a verb is None.
+
+    Attributes:
+        value: the result; of a reduce_scatter this peer's share of it, flat.
+        status: code, world (sites whose values are in it), epoch, attempts.
+        token: None; Python's own order is kept outside programs.
+        mask: of all_gather and all_to_all: bool[slots], which slots are filled.
+        slot: of all_to_all: this peer's slot; None: it is in none.
+        first: of reduce_scatter: where this peer's share begins in the flat result.
+        count: of reduce_scatter: how many elements the share has.
+        text: what happened, in words; "" if nothing did.
+        n: number of the round in its tag.
+        contributors: ids of the peers whose values are in the result.
+        weights: theirs, in the same order.
+        sent_bytes, received_bytes: of this peer in the round.
+        elapsed: seconds of the whole call.
+    """
 
     value: Any
     status: Status
+    token: None = None
+    mask: np.ndarray[Any, Any] | None = None
+    slot: int | None = None
+    first: int | None = None
+    count: int | None = None
     text: str = ""
-    n: int = 0  # number of the round in its tag
-    contributors: tuple[int, ...] = ()  # peers whose values are in the result
+    n: int = 0
+    contributors: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     sent_bytes: int = 0
     received_bytes: int = 0
     elapsed: float = 0.0
-    first: int = 0  # reduce_scatter: where this peer's share begins
-    slot: int | None = None  # all_to_all: this peer's; None: it is in none
+
+    @property
+    def code(self) -> int:
+        return self.status.code
 
     @property
     def world(self) -> int:
@@ -173,6 +191,16 @@ class Result:
     @property
     def attempts(self) -> int:
         return self.status.attempts
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing went wrong: the code is OK or SKIPPED."""
+        return self.status.ok
+
+    @property
+    def committed(self) -> bool:
+        """Whether `value` is the result, also if this peer was left out."""
+        return self.code in (Code.OK, Code.GUARD, Code.SKIPPED)
 
 
 @dataclasses.dataclass(frozen=True)

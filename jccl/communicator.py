@@ -26,7 +26,7 @@ from jccl._host import HostLeaves
 from jccl._host_calls import SHOWN as SHOWN
 from jccl._host_calls import Handle as Handle
 from jccl._options import Restore, check_seconds, check_tag, number_of_wish
-from jccl._results import HasRegistryId, Reduced
+from jccl._results import HasRegistryId, Reduced, Started
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
 from jccl._round import Place, Round
@@ -113,7 +113,7 @@ class Communicator:
     @grouped()
     def done(
         self,
-        handle: Handle | jax.Array,
+        handle: Handle | Started | jax.Array,
         like: Any = None,
         *,
         after: Any = (),

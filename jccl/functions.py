@@ -20,12 +20,9 @@ from jccl._behind import verbs_at
 from jccl._groups import grouped
 from jccl._marks import Marks
 from jccl._results import (
-    Gathered,
     HasRegistryId,
     Reduced,
     Result,
-    Scattered,
-    Transposed,
 )
 from jccl._round import Place, Round, Where
 from jccl._where import Op, where_of
@@ -91,9 +88,9 @@ def all_reduce(
             token, in_place; over local devices token, axis_name, specs, gather.
 
     Returns:
-        Outside programs `Result`, in a program `Reduced`. Both have `.value`, like
-        `tree`, and `.status`: code, world (sites whose values are in), epoch, attempts.
-        In a program, check the code: if it is not OK, the value is the input.
+        Outside programs `Result`, in a program `Reduced`, with the same names:
+        `.value`, like `tree`, `.ok`, `.world` (sites whose values are in) and others.
+        In a program, check `.committed`: if it is False, the value is the input.
 
     Raises:
         Outside programs: DeadlineError, InDoubtError, MismatchError, GuardError,
@@ -125,7 +122,7 @@ def reduce_scatter(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Result | Scattered:
+) -> Result | Reduced:
     """Reduces one array over all peers and gives each peer its share of the result.
 
     The shares follow the members of the round, so they change when peers come or go.
@@ -145,9 +142,9 @@ def reduce_scatter(
 
     Returns:
         Outside programs a `Result`: `.value` is the flat share, `.first` the place of
-        its first element in the flat result. In a program `Scattered`, of the shape of
-        `array`: elements `extent[0]` to `extent[0] + extent[1]` of the flat result,
-        zeros elsewhere.
+        its first element in the flat result, `.count` its size. In a program `Reduced`,
+        whose `.value` has the shape of `array`: elements `first` to `first + count` of
+        the flat result, zeros elsewhere.
 
     Raises:
         As `jccl.all_reduce`, and ValueError for more than one array.
@@ -178,7 +175,7 @@ def all_gather(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Result | Gathered:
+) -> Result | Reduced:
     """Stacks every peer's arrays: each leaf gets a leading axis of slots.
 
     Peers fill the slots in the order of their ids. Slots that no peer filled are zero.
@@ -196,8 +193,7 @@ def all_gather(
             devices token, specs. What no axis cuts must be the same on all devices.
 
     Returns:
-        Outside programs a `Result`: the first `len(result.contributors)` slots are
-        filled. In a program `Gathered`: `mask` (bool[slots]) says which slots are.
+        As `jccl.all_reduce`, and `.mask` (bool[slots]) says which slots are filled.
 
     Raises:
         As `jccl.all_reduce`.
@@ -223,7 +219,7 @@ def all_to_all(
     tag: str = "default",
     round: Round = Round(),
     place: Place = Place(),
-) -> Result | Transposed:
+) -> Result | Reduced:
     """Hands each peer a block of its own: `out[i]` is what peer i has for this one.
 
     Every array has a leading axis of slots, with a block for each. Peers fill the slots
@@ -247,11 +243,10 @@ def all_to_all(
         place: where the call is made. `jccl.Place`: in a program token.
 
     Returns:
-        Outside programs a `Result`: `.value` is like `tree`, with zeros in slots that
-        no peer fills; `.slot` is this peer's, and `.contributors` are those in slots 0,
-        1, …. In a program `Transposed`: `mask` (bool[slots]) says which slots are
-        filled, `slot` which is this peer's. A peer that was left out has none (None,
-        -1), and zeros.
+        As `jccl.all_reduce`; `.value` is like `tree`, with zeros in slots that no peer
+        fills. `.mask` (bool[slots]) says which are filled, `.slot` which is this
+        peer's. A peer that was left out has none (outside programs None, in one -1),
+        and zeros. Outside programs `.contributors` are the peers in slots 0, 1, ….
 
     Raises:
         As `jccl.all_reduce`, and ValueError for arrays without one leading axis.

@@ -101,6 +101,7 @@ def begin(comm: jccl.Communicator, codec: str, state: State) -> State:
     started = jccl.start(
         sent, comm, place=jccl.Place(passing=state.params), tag=TAG, codec=codec
     )
+    assert isinstance(started, jccl.Started)  # in a program
     return state._replace(sent=sent, handle=started.handle, params=started.passed)
 
 

@@ -204,7 +204,7 @@ class Contribution(NamedTuple):
                 round=Round(deadline=options["deadline"], state=marks),
                 state_tag=options["tag"],
             )
-            there = every.mask & jnp.isfinite(every.value)
+            there = jnp.asarray(every.mask) & jnp.isfinite(every.value)
             median = jnp.nanmedian(jnp.where(there, every.value, jnp.nan))
             limit = jnp.where(there.any(), median, jnp.inf).astype(jnp.float32)
             refused = every.status[0] == Code.RESYNC  # this round's has not been

@@ -85,9 +85,9 @@ def scattered(value, first, count):
 
 
 def shares(out):
+    first, count = int(out.first), int(out.count)
     if isinstance(out, jccl.Result):
-        return out.first, np.asarray(out.value)
-    first, count = np.asarray(out.extent).tolist()
+        return first, np.asarray(out.value)
     return first, scattered(out.value, first, count)
 
 
@@ -106,9 +106,7 @@ CALLS = {
 
 
 def finished(begun, x, comm):
-    if isinstance(begun, jccl.Handle):
-        return jccl.done(begun)
-    return comm.done(begun.handle, x, tag="d") if hasattr(begun, "passed") else begun
+    return comm.done(begun, x, tag="d") if hasattr(begun, "passed") else begun
 
 
 def outcome(name, x, comm, index):

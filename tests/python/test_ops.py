@@ -269,7 +269,7 @@ def test_reduce_scatter_gives_each_element_to_one_peer(pair):
     owned = np.zeros(n, int)
     for scattered in results:
         assert scattered.status[0] == 0
-        first, count = scattered.extent
+        first, count = scattered.first, scattered.count
         owned[first : first + count] += 1
         inside = np.zeros(n, bool)
         inside[first : first + count] = True
