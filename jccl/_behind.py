@@ -6,7 +6,7 @@ numbers in an array.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import jax
 
@@ -15,7 +15,7 @@ from jccl._groups import grouped
 from jccl._host_calls import Handle
 from jccl._results import HasRegistryId, Reduced, Result, Started
 from jccl._round import Place, Round, Where, check_terms
-from jccl._where import Op, where_of
+from jccl._where import Arrays, Hosted, Op, where_of
 from jccl.codecs import Codec
 
 
@@ -24,6 +24,30 @@ def verbs_at(where: Where) -> Any:
     return {Where.HOST: _host_calls, Where.PROGRAM: _ops, Where.MESH: _mesh}[where]
 
 
+@overload
+def start(
+    tree: Hosted,
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Handle: ...
+@overload
+def start(
+    tree: Arrays,
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Handle | Started: ...
 @grouped()
 def start(
     tree: Any,
@@ -151,6 +175,26 @@ def start_barrier(
     return _host_calls.start_barrier(comm, tag=tag, round=round, place=place)
 
 
+@overload
+def done(
+    handle: Handle,
+    like: Any = ...,
+    comm: HasRegistryId | None = ...,
+    *,
+    after: Any = ...,
+    tag: str = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def done(
+    handle: Started | jax.Array,
+    like: Any,
+    comm: HasRegistryId,
+    *,
+    after: Any = ...,
+    tag: str = ...,
+    place: Place = ...,
+) -> Reduced: ...
 @grouped()
 def done(
     handle: Handle | Started | jax.Array,

@@ -5,16 +5,45 @@ JAX says whether the caller is traced and over which mesh axes it is mapped. Any
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import jax
+import numpy as np
 
 from jccl import _native
 from jccl._geometry import Axes, axes_of
 from jccl._results import HasRegistryId
 from jccl._round import Place, Where
+from jccl.encoding import Encoded
 
 Op = Literal["mean", "sum", "min", "max", "prod"]
+
+
+class _OfFields(Protocol):
+    """A dataclass, as a Flax state is."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class _Flattened(Protocol):
+    """A class of `jax.tree_util.register_pytree_node_class`."""
+
+    def tree_flatten(self) -> Any: ...
+
+
+# What says by its type that a call is made outside programs: whose result is `Result`.
+Hosted: TypeAlias = (
+    "np.ndarray[Any, Any] | np.generic | float | Mapping[Any, Hosted]"
+    " | Sequence[Hosted]"
+)
+# What may be traced or not: `Result | Reduced`, which have the same names. No array of
+# numpy is one of these, else type checkers would find two kinds that fit, and choose
+# none.
+Arrays: TypeAlias = (
+    "jax.Array | Encoded | None | Mapping[Any, Any] | Sequence[Any] | _OfFields"
+    " | _Flattened"
+)
 
 
 def where_of(comm: HasRegistryId | None, *traced_too: Any, place: Place) -> Where:

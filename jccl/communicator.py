@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import jax
 import numpy as np
@@ -35,15 +35,16 @@ from jccl.settings import refuse_secret
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def _method(
-    verb: Callable[Concatenate[Any, HasRegistryId, P], R],
-) -> Callable[Concatenate[Any, Any, P], R]:
+    verb: Callable[Concatenate[T, HasRegistryId, P], R],
+) -> Callable[Concatenate[Any, T, P], R]:
     """The verb with this communicator as its second argument."""
 
     @functools.wraps(verb)
-    def method(self: Any, tree: Any, *args: P.args, **options: P.kwargs) -> R:
+    def method(self: Any, tree: T, *args: P.args, **options: P.kwargs) -> R:
         return verb(tree, self, *args, **options)
 
     signature = inspect.signature(verb)
@@ -110,6 +111,26 @@ class Communicator:
         """`jccl.start_barrier`: begins a barrier and returns at once."""
         return functions.start_barrier(self, tag=tag, round=round)
 
+    @overload
+    def done(
+        self,
+        handle: Handle,
+        like: Any = ...,
+        *,
+        after: Any = ...,
+        tag: str = ...,
+        place: Place = ...,
+    ) -> Result: ...
+    @overload
+    def done(
+        self,
+        handle: Started | jax.Array,
+        like: Any,
+        *,
+        after: Any = ...,
+        tag: str = ...,
+        place: Place = ...,
+    ) -> Reduced: ...
     @grouped()
     def done(
         self,

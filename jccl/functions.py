@@ -7,9 +7,10 @@ Outside programs a fault raises; in a program it is data in `status`. The method
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import jax
+import numpy as np
 
 from jccl import _host_calls, _marks, _mesh, _ops
 from jccl._behind import done as done
@@ -25,7 +26,7 @@ from jccl._results import (
     Result,
 )
 from jccl._round import Place, Round, Where
-from jccl._where import Op, where_of
+from jccl._where import Arrays, Hosted, Op, where_of
 from jccl.codecs import Codec
 
 
@@ -53,6 +54,30 @@ def marks(tree: Any, comm: HasRegistryId | None = None, *, specs: Any = None) ->
     return _mesh.marks(tree, comm, specs=specs)
 
 
+@overload
+def all_reduce(
+    tree: Hosted,
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def all_reduce(
+    tree: Arrays,
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result | Reduced: ...
 @grouped()
 def all_reduce(
     tree: Any,
@@ -111,6 +136,30 @@ def all_reduce(
     return verbs_at(where).all_reduce(tree, comm, **options)
 
 
+@overload
+def reduce_scatter(
+    array: np.ndarray[Any, Any],
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def reduce_scatter(
+    array: jax.Array,
+    comm: HasRegistryId,
+    *,
+    op: Op = ...,
+    codec: str | Codec | None = ...,
+    weight: float | jax.Array = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result | Reduced: ...
 @grouped()
 def reduce_scatter(
     array: Any,
@@ -165,6 +214,28 @@ def reduce_scatter(
     return _mesh.reduce_scatter(array, comm)
 
 
+@overload
+def all_gather(
+    tree: Hosted,
+    comm: HasRegistryId,
+    *,
+    slots: int,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def all_gather(
+    tree: Arrays,
+    comm: HasRegistryId,
+    *,
+    slots: int,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result | Reduced: ...
 @grouped()
 def all_gather(
     tree: Any,
@@ -210,6 +281,26 @@ def all_gather(
     return verbs_at(where).all_gather(tree, comm, **options)
 
 
+@overload
+def all_to_all(
+    tree: Hosted,
+    comm: HasRegistryId,
+    *,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def all_to_all(
+    tree: Arrays,
+    comm: HasRegistryId,
+    *,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result | Reduced: ...
 @grouped()
 def all_to_all(
     tree: Any,
@@ -263,6 +354,28 @@ def all_to_all(
     return verbs_at(where).all_to_all(tree, comm, **options)
 
 
+@overload
+def broadcast(
+    tree: Hosted,
+    comm: HasRegistryId,
+    *,
+    root: bool,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result: ...
+@overload
+def broadcast(
+    tree: Arrays,
+    comm: HasRegistryId,
+    *,
+    root: bool,
+    codec: str | Codec | None = ...,
+    tag: str = ...,
+    round: Round = ...,
+    place: Place = ...,
+) -> Result | Reduced: ...
 @grouped()
 def broadcast(
     tree: Any,

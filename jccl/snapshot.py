@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 import zlib
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, overload
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ import optax
 from jccl import _mesh, _ops
 from jccl._groups import grouped
 from jccl._options import Restore
-from jccl._results import HasRegistryId
+from jccl._results import HasRegistryId, Published
 from jccl._round import Place, Round, Where, check_terms
 from jccl._where import where_of
 from jccl.communicator import Communicator, Synced
@@ -155,6 +155,28 @@ def sync_state(
     return put_back(state, nodes, synced)
 
 
+@overload
+def publish(
+    state: Any,
+    comm: HasRegistryId,
+    *,
+    before: Any,
+    status: None = ...,
+    tag: str = ...,
+    deadline: Any = ...,
+    place: Place = ...,
+) -> Any: ...
+@overload
+def publish(
+    state: Any,
+    comm: HasRegistryId,
+    *,
+    before: Any,
+    status: jax.Array,
+    tag: str = ...,
+    deadline: Any = ...,
+    place: Place = ...,
+) -> Published: ...
 @grouped()
 def publish(
     state: Any,

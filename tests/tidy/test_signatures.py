@@ -5,12 +5,15 @@ import dataclasses
 import importlib
 import inspect
 import re
+import tomllib
+from typing import get_overloads
 
 import pytest
 
 import jccl
 from jccl import _round
 from jccl._groups import Group, groups_of
+from tests.docs.markdown import ROOT
 
 MOST = 8
 # The functions of `jccl.cli` get what the command line hands over.
@@ -108,6 +111,17 @@ def test_the_help_of_a_group_describes_every_field(group):
 def test_all_groups_are_public():
     taken = {type(group) for one in ALL.values() for group in groups_of_any(one)}
     assert taken and taken <= set(GROUPS)
+
+
+def test_make_types_reads_what_type_checkers_know_of_calls():
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    assert "tests/tidy/typed_calls.py" in read
+    typed = (ROOT / "tests" / "tidy" / "typed_calls.py").read_text()
+    calls = {name: one for name, one in ALL.items() if inspect.isfunction(one)}
+    overloaded = [n for n, one in calls.items() if get_overloads(inspect.unwrap(one))]
+    assert len(overloaded) > 8
+    for name in overloaded:
+        assert re.search(rf"\b{name.rpartition('.')[2]}\(", typed), name
 
 
 def groups_of_any(one):
