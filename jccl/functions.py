@@ -105,8 +105,8 @@ def all_reduce(
         codec: how float arrays travel: a name ("int8"), an object (`jccl.Int8()`), or
             None for their own dtype.
         weight: of this peer's values in the mean. A peer with 0 only receives.
-        tag: name of the stream of rounds, 1 to 64 bytes. One round of a tag is open at
-            a time.
+        tag: name of the stream of rounds, 1 to 64 bytes; a run has at most 256. One
+            round of a tag is open at a time.
         round: on what terms. `jccl.Round`: deadline, join_timeout, plan, aggregator,
             guard, state, fingerprint.
         place: where the call is made. `jccl.Place`: outside programs out; in a program

@@ -170,7 +170,8 @@ Status Communicator::Impl::usable() const {
 Status Communicator::Impl::room_for(const base::Tag& tag) const {
   if (books_.count(tag) > 0 || books_.size() < base::kTagsMax) return {};
   return {Code::kLimit,
-          cat("tag '", tag, "' is one too many; use at most ", base::kTagsMax, " tags")};
+          cat("tag '", tag, "' is one too many; use at most ", base::kTagsMax,
+              " tags: a tag names a stream of rounds, which are numbered, and not one round")};
 }
 
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
