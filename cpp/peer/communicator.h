@@ -190,9 +190,11 @@ class Communicator {
   // a tag is free again whose handle was lost.
   void abort();
   // close(), so that the others lose nothing by it: calls that still wait for others end with
-  // kAborted, those to come too, but a round that moves goes on to its end, for 10 s at most.
+  // kClosed, those to come too, but a round that moves goes on to its end, for 10 s at most.
   void leave();
-  void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
+  // Leaves the run gracefully; idempotent. Open calls end, and later ones answer, with kClosed:
+  // they came to nothing. kInDoubt: the outcome of one that had begun is not known.
+  void close();
   // Leaves a recording of this peer's machine in the folder for them, and says where. kInvalid: no
   // folder, or nothing is kept. kLimit: too many, too soon. kIo: it can't be written.
   base::Result<std::string> record(const std::string& why);

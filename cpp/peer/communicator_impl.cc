@@ -409,7 +409,7 @@ void Communicator::Impl::close() {
   }
   if (options_.record_on_signal) forget_signal(this);
   if (control_) {
-    control_->cancel_all();
+    control_->cancel_all(closed_status());
     control_->depart();
     std::unique_lock lock(control_->mutex());
     const auto& view = control_->view();

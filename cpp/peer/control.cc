@@ -28,7 +28,7 @@ using base::Status;
 constexpr base::Duration kReachMax = base::kSecond;
 constexpr base::Duration kFirstWordMax = 1500 * base::kMillisecond;
 
-Status leaving() { return {Code::kAborted, "this peer leaves the run"}; }
+Status leaving() { return {Code::kClosed, "this peer leaves the run; connect again to come back"}; }
 
 void at_received(const wire::Message& message) {
   if (base::failpoint_hook == nullptr) return;
@@ -89,8 +89,9 @@ void Control::call(const protocol::Call& call, CallRef record) {
   });
 }
 
-void Control::cancel_all() {
-  loop_.post([this] {
+void Control::cancel_all(const Status& ended_as) {
+  loop_.post([this, ended_as] {
+    if (!ended_as.ok() && !JCCL_PLANTED("closed-is-told-aborted")) ended_as_ = ended_as;
     std::set<wire::Tag> open;
     for (const auto& [tag, call] : calls_) open.insert(tag);
     for (const auto& [tag, record] : syncs_) open.insert(tag);
@@ -130,6 +131,7 @@ void Control::state_changed(const wire::Tag& tag, const std::string& why) {
 void Control::retire() {
   loop_.post([this] {
     retiring_ = true;
+    ended_as_ = leaving();
     leave_rounds();
   });
 }
@@ -295,12 +297,20 @@ void Control::update_view() {
       [this, run, incarnation, dialled] { plane_.set_self(run, incarnation, dialled); });
 }
 
+// Whom the machine tells that it was interrupted hears by what. Only the machine knows whether a
+// call was sure to have come to nothing.
+Status Control::told(const Status& status) const {
+  return status.code == Code::kAborted && !ended_as_.ok() ? ended_as_ : status;
+}
+
 void Control::complete(const protocol::CompleteCall& done) {
   const auto found = calls_.find(done.tag);
   if (found == calls_.end()) return;
   const CallRef call = found->second;
   calls_.erase(found);
-  data_loop_.post([this, call, done] { finish_call(call, done); });
+  protocol::CompleteCall said = done;
+  said.status = told(done.status);
+  data_loop_.post([this, call, said] { finish_call(call, said); });
 }
 
 // On the data thread, after the commit or discard of the call's last attempt.
@@ -349,7 +359,7 @@ void Control::synced(const protocol::CompleteSync& done) {
   if (!done.status.ok()) data_loop_.post([this, tag = done.tag] { plane_.stop_fetch(tag); });
   {
     std::lock_guard lock(mutex_);
-    record->status = done.status;
+    record->status = told(done.status);
     record->held = done.held;
     record->went_back = done.went_back;
     record->done = true;

@@ -77,7 +77,8 @@ class Control {
   // From any thread.
   void begin();
   void call(const protocol::Call& call, CallRef record);
-  void cancel_all();
+  // Not ok: what open calls end as that come to nothing, in place of kAborted, for good.
+  void cancel_all(const base::Status& ended_as = {});
   void sync(const protocol::SyncCall& call, SyncRef record);
   void published(const wire::Held& held);
   // The own state is not what was published.
@@ -121,6 +122,7 @@ class Control {
   void finish_call(const CallRef& call, const protocol::CompleteCall& done);
   void synced(const protocol::CompleteSync& done);
   void connect();
+  base::Status told(const base::Status& status) const;
   void connected(std::unique_ptr<net::ByteStream> stream);
   void await_first_word();
   void hear_refusal(const wire::Message& message);
@@ -154,6 +156,7 @@ class Control {
   base::Time timer_at_ = base::kNever;
   bool retiring_ = false;
   std::map<wire::Tag, CallRef> calls_;
+  base::Status ended_as_;  // see cancel_all
   std::map<wire::Tag, SyncRef> syncs_;
 
   std::mutex mutex_;

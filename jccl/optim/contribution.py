@@ -47,6 +47,7 @@ ABORTED = (
     Code.MISMATCH,
     Code.RESYNC,
     Code.ABORTED,
+    Code.CLOSED,
     Code.LINK_LOST,
 )
 

@@ -228,8 +228,8 @@ typedef struct {
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
-/* Leaves the run gracefully; open calls end, later ones answer CLOSED. May be called twice and from
- * any thread. Codes: OK, INVALID. */
+/* Leaves the run gracefully; open calls end with CLOSED (or IN_DOUBT), later ones answer CLOSED.
+ * May be called twice and from any thread. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_close(jccl_comm* comm);
 /* Closes, and frees the object: no other call may be using it. NULL is allowed. */
 JCCL_EXPORT void jccl_free(jccl_comm* comm);
