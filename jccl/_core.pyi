@@ -81,6 +81,8 @@ class SyncResult:
     def digest(self) -> str: ...
     @property
     def replaced(self) -> bool: ...
+    @property
+    def received_bytes(self) -> int: ...
 
 class Attributes:
     @property
@@ -218,6 +220,8 @@ class Communicator:
     def revision(self, tag: str = "default") -> int: ...
     def last_fault(self, tag: str = "default") -> str:
         """Words for the last in-jit status of this tag that was not Ok; "" if none."""
+    def site_of(self, id: int) -> str:
+        """Of a member, also if it has left; "" for an unknown id."""
     def waiting_for(self) -> str: ...
     def timeline(self) -> list[dict[str, Any]]:
         """Times of the last rounds; see jccl.Communicator.timeline."""

@@ -213,3 +213,4 @@ class Synced:
     replaced: bool  # the value differs from what was passed in
     edited: bool = False  # publish: that was not what this peer had shared
     went_back: bool = False  # replaced since the run went back to an earlier state
+    received_bytes: int = 0  # of the state, from the peers that hold it

@@ -12,7 +12,7 @@ import inspect
 import logging
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -207,6 +207,17 @@ class Communicator:
         with typed_errors():
             return self.core.attributes()
 
+    def sites_of(self, result: Result | Iterable[int]) -> tuple[str, ...]:
+        """The sites of the contributors to a result, or of other peers, in their order.
+
+        A site of several shards stands there once for each. A site that has left keeps
+        its name; "" for a peer that left before this one came, or is one of the oldest
+        of more than 4,096.
+        """
+        ids = result.contributors if isinstance(result, Result) else result
+        with typed_errors():
+            return tuple(str(self.core.site_of(one)) for one in ids)
+
     def waiting_for(self) -> str:
         """What this peer waits for right now; "" if nothing."""
         return str(self.core.waiting_for())
@@ -322,6 +333,7 @@ class Communicator:
             result.replaced,
             edited=result.edited,
             went_back=result.went_back,
+            received_bytes=result.received_bytes,
         )
 
 

@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "base/text.h"
 #include "calls.h"
+#include "keywords.h"
 #include "module.h"
 #include "peer/call.h"
 #include "peer/snapshots.h"
@@ -24,44 +25,6 @@ namespace {
 
 using base::Code;
 using base::Status;
-
-std::uint32_t small(const py::handle& value, const char* name) {
-  const auto number = py::cast<std::int64_t>(value);
-  if (number < 0 || number > UINT32_MAX) {
-    throw py::value_error(base::cat(name, " must be between 0 and 2^32 - 1"));
-  }
-  return static_cast<std::uint32_t>(number);
-}
-
-// Each keyword may be taken once; what is left over is the caller's typing error.
-class Keywords {
- public:
-  explicit Keywords(const py::kwargs& kwargs) : kwargs_(kwargs) {}
-  template <typename T>
-  T take(const char* name, T fallback) {
-    taken_.insert(name);
-    return kwargs_.contains(name) ? py::cast<T>(kwargs_[name]) : fallback;
-  }
-  std::uint32_t take_small(const char* name, std::uint32_t fallback) {
-    taken_.insert(name);
-    return kwargs_.contains(name) ? small(kwargs_[name], name) : fallback;
-  }
-  base::Duration take_seconds(const char* name, double fallback) {
-    return duration_from(take<double>(name, fallback), name);
-  }
-  void finish(const char* call) const {
-    for (const auto& [key, value] : kwargs_) {
-      const auto name = py::cast<std::string>(key);
-      if (!taken_.contains(name)) {
-        throw py::type_error(base::cat(call, "() got an unexpected keyword '", name, "'"));
-      }
-    }
-  }
-
- private:
-  const py::kwargs& kwargs_;
-  std::set<std::string> taken_;
-};
 
 peer::Collective collective_from(const std::string& name) {
   const auto known = collective::collective_from_name(name);
@@ -230,6 +193,9 @@ class Communicator {
   }
   std::vector<FaultRow> open_faults() const {
     return entry_->foreign() ? std::vector<FaultRow>{} : rows_of(entry_->open_faults());
+  }
+  std::string site_of(base::PeerId id) const {
+    return entry_->foreign() ? "" : entry_->comm().site_of(id);
   }
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
@@ -483,6 +449,7 @@ void bind_communicator(py::module_& module) {
       .def("attributes", &Communicator::attributes)
       .def("digest", &Communicator::digest, py::arg("tag") = "default")
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
+      .def("site_of", &Communicator::site_of, py::arg("id"))
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
       .def("faults_after", &Communicator::faults_after, py::arg("number"))
       .def("open_faults", &Communicator::open_faults)

@@ -36,7 +36,8 @@ void bind_results(py::module_& module) {
       .def_property_readonly("digest", [](const SyncResult& r) { return base::to_hex(r.digest); })
       .def_readonly("replaced", &SyncResult::replaced)
       .def_readonly("edited", &SyncResult::edited)
-      .def_readonly("went_back", &SyncResult::went_back);
+      .def_readonly("went_back", &SyncResult::went_back)
+      .def_readonly("received_bytes", &SyncResult::received_bytes);
   using peer::Attributes;
   py::class_<Attributes>(module, "Attributes")
       .def_property_readonly("run_id", [](const Attributes& a) { return base::to_hex(a.run); })

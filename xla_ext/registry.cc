@@ -41,11 +41,10 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
   const auto [at, fresh] = calls_.try_emplace(tag, LocalCall{execution, device});
   if (!fresh && !JCCL_PLANTED("two-devices-of-one-tag") && at->second.execution == execution &&
       at->second.device != device) {
-    return {
-        Code::kLocalSkew,
-        base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
-                  " both called it in one execution; use jccl.all_reduce inside shard_map, "
-                  "or call from a program that runs on one device")};
+    return {Code::kLocalSkew,
+            base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
+                      " both called it in one execution; use jccl.all_reduce inside shard_map, "
+                      "or call from a program that runs on one device")};
   }
   at->second = {execution, device};
   return {};

@@ -210,6 +210,24 @@ TEST(CBoundsTest, a_shape_has_as_many_elements_as_its_array) {
   EXPECT_EQ(reduce_once(comm, array), JCCL_INVALID);
 }
 
+TEST(CBoundsTest, a_contributor_has_the_name_of_its_site) {
+  const Master master = start_master();
+  const Comm comm = connect(master);
+  std::array<float, 2> values{1, 2};
+  std::uint32_t id = 0;
+  jccl_result result = JCCL_RESULT_INIT;
+  result.contributor_ids = &id, result.contributors_room = 1;
+  EXPECT_EQ(reduce_once(comm, array_of(values.data(), 2), &result), JCCL_OK) << jccl_last_error();
+  std::array<char, 80> site{}, all{};
+  std::size_t size = site.size(), room = all.size();
+  EXPECT_EQ(jccl_site_of(comm.get(), id, site.data(), &size), JCCL_OK) << jccl_last_error();
+  EXPECT_EQ(jccl_sites(comm.get(), all.data(), &room), JCCL_OK);
+  EXPECT_STREQ(site.data(), all.data());
+  size = site.size();
+  EXPECT_EQ(jccl_site_of(comm.get(), id + 1, site.data(), &size), JCCL_INVALID);
+  EXPECT_EQ(jccl_site_of(nullptr, id, site.data(), &size), JCCL_INVALID);
+}
+
 TEST(CBoundsTest, a_result_is_written_into_its_room_alone) {
   const Master master = start_master();
   const Comm comm = connect(master);

@@ -85,6 +85,7 @@ static void share_state(peer* self) {
   CHECK_CODE(JCCL_OK, jccl_sync_state(self->comm, arrays, 2, &options, &result));
   CHECK(result.code == JCCL_OK && result.revision == 0);
   CHECK(result.replaced == (self->index == 0 ? 0 : 1));
+  CHECK(self->index == 0 ? result.received_bytes == 0 : result.received_bytes >= 4 * (COUNT + 3));
   CHECK(result.digest[0] != 0 || result.digest[1] != 0);
   for (i = 0; i < COUNT; ++i) CHECK(weights[i] == (float)i);
   CHECK(bias[0] == 0 && bias[1] == 42.0f && bias[2] == 0);

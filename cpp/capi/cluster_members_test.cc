@@ -208,6 +208,7 @@ TEST(JoinTest, a_joiner_gets_bit_identical_state_while_rounds_go_on) {
   EXPECT_TRUE(synced.status.ok()) << synced.status.text;
   EXPECT_GE(synced.revision, 5u);
   EXPECT_TRUE(synced.replaced);
+  EXPECT_GE(synced.received_bytes, 4 * trainers[2].leaf().count);
   for (int i = 0; i < 5; ++i) {
     trainers[2].step(*comm.value(), 1);
     EXPECT_EQ(trainers[2].last.world, 3u);
@@ -338,6 +339,10 @@ TEST(LeaveTest, one_after_the_other_may_leave_and_join_and_every_sum_is_of_its_c
       std::uint64_t open = UINT64_MAX;
       if (stop) last.compare_exchange_strong(open, n + 2);
     }
+    for (base::PeerId id = 1; id <= 7; ++id) {
+      EXPECT_FALSE(comm.site_of(id).empty()) << "of " << id << ", which may have left";
+    }
+    EXPECT_EQ(comm.site_of(8), "");
   });
   come_and_go.join();
 }

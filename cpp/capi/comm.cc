@@ -155,6 +155,18 @@ int32_t jccl_sites(const jccl_comm* comm, char* text, size_t* size) {
   });
 }
 
+int32_t jccl_site_of(const jccl_comm* comm, uint32_t id, char* text, size_t* size) {
+  return capi::guarded("jccl_site_of", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    const std::string site = comm->held->site_of(id);
+    if (site.empty()) {
+      return capi::invalid(
+          jccl::base::cat("no member of the run had the id ", id, " since this peer joined"));
+    }
+    return capi::write_text(site, text, size);
+  });
+}
+
 int32_t jccl_waiting_for(const jccl_comm* comm, char* text, size_t* size) {
   return capi::guarded("jccl_waiting_for", [&]() -> Status {
     if (comm == nullptr) return capi::null_comm();

@@ -239,6 +239,7 @@ void write_sync(const peer::SyncResult& from, jccl_sync_result* out) {
   value.replaced = from.replaced ? 1 : 0;
   value.edited = from.edited && !JCCL_PLANTED("edited-not-handed-out") ? 1 : 0;
   value.went_back = from.went_back ? 1 : 0;
+  value.received_bytes = from.received_bytes;
   write_struct(value, out);
 }
 

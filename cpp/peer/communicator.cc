@@ -110,6 +110,14 @@ std::uint64_t Communicator::revision(const base::Tag& tag) const {
   return newest ? newest->held.revision : 0;
 }
 
+std::string Communicator::site_of(base::PeerId id) const {
+  if (::getpid() != impl_->pid_) return "";
+  std::lock_guard lock(impl_->control_->mutex());
+  const auto& names = impl_->control_->view().site_of;
+  const auto found = names.find(id);
+  return found == names.end() ? "" : found->second;
+}
+
 std::string Communicator::waiting_for() const {
   if (!impl_->usable().ok()) return "closed";
   std::string text;

@@ -128,6 +128,7 @@ struct SyncResult {
   bool replaced = false;   // `out` differs from `in`
   bool edited = false;     // publish: what it was given was not what this peer held
   bool went_back = false;  // `out` is another state since the run went back to an earlier one
+  std::uint64_t received_bytes = 0;  // of the state, from the peers that hold it
 };
 
 struct Attributes {
@@ -202,6 +203,9 @@ class Communicator {
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;
+  // The site of a peer, as RoundResult::contributors has its id, also when it has left. "": not
+  // known, or one of the oldest of more than 4,096.
+  std::string site_of(base::PeerId id) const;
   std::string waiting_for() const;
   // The same by tag; without an open call, under no tag, that there is no master.
   std::vector<std::pair<base::Tag, std::string>> waits() const;

@@ -159,6 +159,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   const base::Duration deadline = deadline_of(options.deadline);
   order.deadline = control_loop_.now() + deadline;
   forget_lost(options.tag, order.deadline);  // with the state that is replaced
+  const std::uint64_t received = store_.received(options.tag);
   control_->sync(order, record);
   {
     std::unique_lock lock(control_->mutex());
@@ -170,6 +171,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
     result.digest = record->held.digest;
     result.went_back = record->went_back;
   }
+  result.received_bytes = store_.received(options.tag) - received;
   if (!result.status.ok()) return result;
   const SnapshotRef newest = held_as(options.tag, result, own);
   const auto held = newest ? leaves_in(*newest, leaves) : std::nullopt;

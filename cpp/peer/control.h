@@ -45,7 +45,8 @@ struct ControlView {
   base::PeerId id = 0;
   std::uint64_t epoch = 0;
   std::vector<std::string> sites;
-  std::vector<base::PeerId> ids;  // of the first shard of each
+  std::vector<base::PeerId> ids;                // of the first shard of each
+  std::map<base::PeerId, std::string> site_of;  // of all members heard of, the newest 4,096
   std::uint32_t evictions = 0;
   std::string evicted;                   // why the last time
   std::uint64_t departures = 0;          // rosters that said why somebody left …
@@ -121,8 +122,8 @@ class Control {
   void complete(const protocol::CompleteCall& done);
   void finish_call(const CallRef& call, const protocol::CompleteCall& done);
   void synced(const protocol::CompleteSync& done);
-  void connect();
   base::Status told(const base::Status& status) const;
+  void connect();
   void connected(std::unique_ptr<net::ByteStream> stream);
   void await_first_word();
   void hear_refusal(const wire::Message& message);
@@ -155,8 +156,8 @@ class Control {
   net::TimerId timer_ = 0;
   base::Time timer_at_ = base::kNever;
   bool retiring_ = false;
-  std::map<wire::Tag, CallRef> calls_;
   base::Status ended_as_;  // see cancel_all
+  std::map<wire::Tag, CallRef> calls_;
   std::map<wire::Tag, SyncRef> syncs_;
 
   std::mutex mutex_;

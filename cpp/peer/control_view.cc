@@ -8,6 +8,7 @@ namespace jccl::peer {
 namespace {
 
 constexpr std::size_t kDeparturesMax = 64;  // kept in words
+constexpr std::size_t kNamesMax = 4096;     // of peers, most of which may have left
 
 void remember(std::deque<std::string>* last, const std::string& text) {
   last->push_back(text);
@@ -22,13 +23,17 @@ void ControlView::hear(const protocol::PeerEffects& effects) {
   for (const std::string& text : effects.notices) remember(&notices, text);
   if (!effects.roster) return;
   sites.clear(), ids.clear();
+  if (JCCL_PLANTED("the-gone-have-no-name")) site_of.clear();
   for (const wire::Member& member : effects.roster->members) {
+    site_of[member.id] = member.site;
     if (JCCL_PLANTED("shards-are-sites") ||
         std::find(sites.begin(), sites.end(), member.site) == sites.end()) {
       sites.push_back(member.site);
       ids.push_back(member.id);
     }
   }
+  // A result may name who has left since. Ids are given once and grow.
+  while (site_of.size() > kNamesMax) site_of.erase(site_of.begin());
   if (effects.roster->why.empty()) return;
   ++departures;
   remember(&departed_why, effects.roster->why);

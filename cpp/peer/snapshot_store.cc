@@ -92,6 +92,17 @@ SnapshotRef SnapshotStore::renumber(const SnapshotRef& snapshot, std::uint64_t r
   return made;
 }
 
+void SnapshotStore::count(const wire::Tag& tag, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  received_[tag] += bytes;
+}
+
+std::uint64_t SnapshotStore::received(const wire::Tag& tag) const {
+  std::lock_guard lock(mutex_);
+  const auto found = received_.find(tag);
+  return found == received_.end() ? 0 : found->second;
+}
+
 SnapshotRef SnapshotStore::newest(const wire::Tag& tag) const {
   std::lock_guard lock(mutex_);
   const auto found = by_tag_.find(tag);

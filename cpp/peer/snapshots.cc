@@ -354,6 +354,7 @@ void SnapshotTraffic::on_proof(Fetch& fetch, Incarnation from, const wire::Frame
 Status SnapshotTraffic::on_part(Fetch& fetch, Incarnation from, const wire::FrameHeader& header,
                                 base::ByteView bytes) {
   const std::uint32_t part = header.chunk;
+  if (!JCCL_PLANTED("state-bytes-not-counted")) store_->count(fetch.want.tag, bytes.size());
   const bool good = verify(fetch, part, bytes);
   const auto use = fetch.plan->on_part(from, ask_of(header), part, good, now_);
   base::failpoint(base::Failpoint::kPeerSnapshotFetching);

@@ -53,6 +53,9 @@ class SnapshotStore {
   SnapshotRef newest(const wire::Tag& tag) const;
   SnapshotRef find(const wire::Tag& tag, std::uint64_t revision) const;
   SnapshotRef find(const wire::Tag& tag, const wire::Digest& digest) const;
+  // Bytes of the tag's parts that have come from others so far, those that were of no use too.
+  void count(const wire::Tag& tag, std::uint64_t bytes);
+  std::uint64_t received(const wire::Tag& tag) const;
 
  private:
   template <typename Is>
@@ -60,6 +63,7 @@ class SnapshotStore {
 
   mutable std::mutex mutex_;
   std::map<wire::Tag, std::deque<SnapshotRef>> by_tag_;
+  std::map<wire::Tag, std::uint64_t> received_;
   BufferPool pool_;
 };
 

@@ -497,4 +497,5 @@ def _synced(code, revision, replaced, edited):
         replaced=replaced,
         edited=edited,
         went_back=False,
+        received_bytes=0,
     )

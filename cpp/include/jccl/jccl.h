@@ -27,8 +27,7 @@ extern "C" {
 #define JCCL_VERSION_MINOR 1
 #define JCCL_VERSION_PATCH 0
 
-/* ---- codes ------------------------------------------------------------------------------------
- */
+/* ---- codes ---- */
 
 /* Each has one remedy, see jccl_code_remedy(). Numbers are never reused. */
 enum jccl_code {
@@ -80,8 +79,7 @@ JCCL_EXPORT const char* jccl_version(void);
  * entry and the length with the 0 on return; too little room is LIMIT and `size` says how much is
  * needed. `text` may be NULL when the room is 0. */
 
-/* ---- master -----------------------------------------------------------------------------------
- */
+/* ---- master ---- */
 
 typedef struct jccl_master jccl_master;
 
@@ -167,8 +165,7 @@ JCCL_EXPORT int32_t jccl_make_token(const char* run_secret, const char* role,
                                     int64_t expires_unix_s, const char* site, uint32_t uses,
                                     char* text, size_t* size);
 
-/* ---- joining and leaving ----------------------------------------------------------------------
- */
+/* ---- joining and leaving ---- */
 
 typedef struct jccl_comm jccl_comm;
 
@@ -239,8 +236,7 @@ JCCL_EXPORT int32_t jccl_abort(jccl_comm* comm);
 /* Leaves a recording of this peer, as jccl_master_record does of a master. */
 JCCL_EXPORT int32_t jccl_record(jccl_comm* comm, const char* why, char* text, size_t* size);
 
-/* ---- rounds -----------------------------------------------------------------------------------
- */
+/* ---- rounds ---- */
 
 enum jccl_dtype {
   JCCL_F32 = 1,
@@ -410,8 +406,7 @@ JCCL_EXPORT int32_t jccl_wait(jccl_comm* comm, jccl_handle handle, jccl_result* 
 /* *finished = 1 when jccl_wait would not block. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_test(jccl_comm* comm, jccl_handle handle, int32_t* finished);
 
-/* ---- shared state -----------------------------------------------------------------------------
- */
+/* ---- shared state ---- */
 
 enum {
   JCCL_RESTORE_NONE = 0,
@@ -448,9 +443,10 @@ typedef struct {
   /* 1: replaced since the run went back to an earlier state: what was learnt on the state handed in
    * is of no use to the run. */
   int32_t went_back;
+  uint64_t received_bytes; /* of the state, from the peers that hold it */
 } jccl_sync_result;
 
-#define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0, 0}
+#define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0, 0, 0}
 
 /* Brings the arrays to the newest revision of the tag's state: in is this peer's, out gets the
  * run's. Codes: OK, DEADLINE, ABORTED (retry), MASTER_LOST, CLOSED (reconnect), MISMATCH,
@@ -463,8 +459,7 @@ JCCL_EXPORT int32_t jccl_sync_state(jccl_comm* comm, const jccl_array* arrays, s
 JCCL_EXPORT int32_t jccl_publish(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                  const jccl_sync_options* options, jccl_sync_result* result);
 
-/* ---- questions --------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_ATTRIBUTES_INIT */
@@ -487,6 +482,8 @@ typedef struct {
 JCCL_EXPORT int32_t jccl_attributes(const jccl_comm* comm, jccl_attribute_values* values);
 /* Names of the sites in the membership, separated by commas. */
 JCCL_EXPORT int32_t jccl_sites(const jccl_comm* comm, char* text, size_t* size);
+/* The site of a contributor_id of a result, also when it has left. INVALID: an unknown id. */
+JCCL_EXPORT int32_t jccl_site_of(const jccl_comm* comm, uint32_t id, char* text, size_t* size);
 /* What open calls wait for, in words; "" if nothing does. */
 JCCL_EXPORT int32_t jccl_waiting_for(const jccl_comm* comm, char* text, size_t* size);
 /* Of the newest state this peer published or was synchronised to. */
