@@ -76,4 +76,3 @@ def what_is_refused(x: HostArray, h: jax.Array, comm: jccl.Communicator) -> None
     jccl.all_reduce(object(), comm)  # type: ignore[call-overload]
     jccl.done(h)  # type: ignore[call-overload]
     _ = jccl.all_reduce(x, comm).extent  # type: ignore[attr-defined]
-    _ = jccl.ops  # type: ignore[attr-defined]

@@ -18,12 +18,12 @@ COMMON = {
         iteration json keep kept key kill known launch leaving limit list listen local
         log lost make max memory meter metric mib min mismatch name network norm ns
         number observe offline ok op option params path place plot pool private process
-        prune publish quiet reaction read reason received record replaced reserved
-        restart restore result rate resynced retried revoke role room root rtt sample
-        second security seed sent shape sharded share shared shuffled signal size skew
-        skipped slot source spec start state status stop store struct target test
-        testing thread time timeout trace transport travel unknown use value verify
-        version wait waiting warmup watch weight went wrong
+        prune publish published quiet reaction read reason received record replaced
+        reserved restart restore result rate resynced retried revoke role room root rtt
+        sample second security seed sent shape sharded share shared shuffled signal size
+        skew skipped slot source spec start started state status stop store struct
+        target test testing thread time timeout trace transport travel unknown use value
+        verify version wait waiting warmup watch weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
@@ -62,6 +62,7 @@ GIVEN_UP = {
     r"\benum class Link\b": ("MasterConnection", *PROTOCOL),
     r"\bJCCL_TRIES\b": ("JCCL_TEST_CODE", *CPP),
     r"\bsites\.Parts\b|^class Parts\b": ("ShardedCommunicator", *PYTHON),
+    r"\bjccl\.(?:ops|mesh)\b": ("the verbs of jccl", *PYTHON),
     r"\bJoin(?:Outcome|Table)?\b": ("DeviceRendezvous", *EXTENSION),
 }
 
