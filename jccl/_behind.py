@@ -183,6 +183,7 @@ def done(
     *,
     after: Any = ...,
     tag: str = ...,
+    round: Round = ...,
     place: Place = ...,
 ) -> Result: ...
 @overload
@@ -193,6 +194,7 @@ def done(
     *,
     after: Any = ...,
     tag: str = ...,
+    round: Round = ...,
     place: Place = ...,
 ) -> Reduced: ...
 @grouped()
@@ -203,6 +205,7 @@ def done(
     *,
     after: Any = (),
     tag: str = "default",
+    round: Round = Round(),
     place: Place = Place(),
 ) -> Result | Reduced:
     """Ends a round that `jccl.start` began, once per handle; waits for it if need be.
@@ -214,6 +217,7 @@ def done(
         comm: in a program, required: the communicator of the start.
         after: in a program: arrays that must have been computed before; not read.
         tag: in a program: for the words of `comm.last_fault`.
+        round: over local devices. `jccl.Round`: join_timeout.
         place: where the call is made. `jccl.Place`: in a program token; over local
             devices token, and axis_name and specs as at the start.
 
@@ -231,14 +235,16 @@ def done(
         >>> ended = jccl.done(begun.handle, grads, comm, after=params)
     """
     if isinstance(handle, Handle):
-        check_terms("done", Where.HOST, Round(), place)
+        check_terms("done", Where.HOST, round, place)
         return handle.wait()
     if comm is None:
         raise TypeError(
             "jccl: done takes the handle of a program with its arrays and communicator:"
             " jccl.done(handle, like, comm)"
         )
-    in_mesh = where_of(comm, handle, like, place=place) is Where.MESH
-    verbs: Any = _mesh if in_mesh else _ops
     handle = handle.handle if isinstance(handle, Started) else handle
-    return verbs.done(handle, like, comm, after=after, tag=tag, place=place)
+    options: dict[str, Any] = {"after": after, "tag": tag, "place": place}
+    if where_of(comm, handle, like, place=place) is Where.MESH:
+        return _mesh.done(handle, like, comm, round=round, **options)
+    check_terms("done", Where.PROGRAM, round, place)
+    return _ops.done(handle, like, comm, **options)

@@ -70,10 +70,14 @@ def where_of(comm: HasRegistryId | None, *traced_too: Any, place: Place) -> Wher
 
 def traced(*trees: Any) -> bool:
     """Whether the call is part of a program. Arrays that a jitted function closes over
-    are not traced, but a call on them is meant for every run, not for the trace."""
+    are not traced, but a call on them is meant for every run, not for the trace. Nor
+    are operands that vmap does not batch, and the call is refused there."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees)):
         return True
-    return any(map(_native.is_program_trace, _native.current_traces()))
+    traces = _native.current_traces()
+    return any(
+        _native.is_program_trace(one) or _native.is_batch_trace(one) for one in traces
+    )
 
 
 def reduced_axes(axis_name: Any) -> Axes:

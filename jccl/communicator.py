@@ -119,6 +119,7 @@ class Communicator:
         *,
         after: Any = ...,
         tag: str = ...,
+        round: Round = ...,
         place: Place = ...,
     ) -> Result: ...
     @overload
@@ -129,6 +130,7 @@ class Communicator:
         *,
         after: Any = ...,
         tag: str = ...,
+        round: Round = ...,
         place: Place = ...,
     ) -> Reduced: ...
     @grouped()
@@ -139,10 +141,13 @@ class Communicator:
         *,
         after: Any = (),
         tag: str = "default",
+        round: Round = Round(),
         place: Place = Place(),
     ) -> Result | Reduced:
         """`jccl.done`: ends a round that `start` began, once per handle."""
-        return functions.done(handle, like, self, after=after, tag=tag, place=place)
+        return functions.done(
+            handle, like, self, after=after, tag=tag, round=round, place=place
+        )
 
     def wait(self, handle: Handle) -> Result:
         """Ends a round that `start` began outside programs; exactly once per handle."""

@@ -496,6 +496,5 @@ def _synced(code, revision, replaced, edited):
         digest="",
         replaced=replaced,
         edited=edited,
-        went_back=False,
-        received_bytes=0,
+        **{"went_back": False, "received_bytes": 0},
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jccl
+from jccl import _mesh
 from jccl.errors import Code
 from jccl.testing import Cluster, Processes, wait_until
 from tests.python.on_devices import on_peers
@@ -289,7 +290,7 @@ def test_options_that_have_no_effect_are_refused(solo):
 
 def test_over_local_devices_it_is_refused_and_says_what_to_use(solo):
     with pytest.raises(NotImplementedError, match="outside shard_map"):
-        jccl.all_to_all(jnp.ones((2, 3)), solo)
+        _mesh.all_to_all(jnp.ones((2, 3)), solo)
 
 
 PROGRAM = """

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _local, _mesh_call
+from jccl import _local, _mesh, _mesh_call
 from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
@@ -402,7 +402,7 @@ def test_the_processes_of_a_site_act_on_the_worst_that_one_of_them_saw(codes, wi
 
 def test_outside_a_mapped_program_the_message_names_the_other_function(solo):
     with pytest.raises(ValueError, match=r"use jccl\.all_reduce"):
-        jccl.all_reduce(jnp.ones(3), solo, place=jccl.Place(axis_name="d"))
+        _mesh.all_reduce(jnp.ones(3), solo, place=jccl.Place(axis_name="d"))
 
 
 def test_axes_left_to_the_partitioner_are_refused(solo):

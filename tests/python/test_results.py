@@ -150,7 +150,8 @@ def test_a_program_publishes_by_the_same_name(solo):
     assert isinstance(out, jccl.Published) and out.code == Code.OK
     assert out.revision == solo.revision("p") == 1 and not out.replaced
     edited = step({"w": out.value["w"] + 1})
-    assert edited.code == Code.RESYNC and not edited.went_back
+    assert edited.code == Code.RESYNCED and edited.replaced and edited.edited
+    assert not edited.went_back and edited.value["w"].tolist() == [1.0] * 3
 
 
 def test_marks_and_publish_over_local_devices_say_what_they_need(solo):
@@ -159,7 +160,7 @@ def test_marks_and_publish_over_local_devices_say_what_they_need(solo):
     def over_devices(call):
         return mapped(call, mesh_of((2,)), (cut,), P())(jnp.ones(4))
 
-    with pytest.raises(TypeError, match="marks over local devices needs the commun"):
+    with pytest.raises(TypeError, match="marks over local devices needs"):
         over_devices(lambda x: jccl.marks(x).words)
     with pytest.raises(TypeError, match="needs the status of the round before it"):
         over_devices(lambda x: jccl.publish(x, solo, before=None).value)
@@ -169,3 +170,11 @@ def test_marks_and_publish_over_local_devices_say_what_they_need(solo):
         jccl.marks(np.ones(4), solo, specs=cut)
     with pytest.raises(TypeError, match="status= has no effect on publish outside"):
         jccl.publish(np.ones(4), solo, before=None, status=jnp.zeros(4, jnp.int32))
+
+
+def test_a_call_under_vmap_is_refused_also_if_nothing_is_batched(solo):
+    constant = jnp.ones(2)
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(lambda x: x + jccl.all_reduce(constant, solo).value)(jnp.ones((3, 2)))
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(lambda x: jccl.barrier(solo).status[0] + x)(jnp.ones(3))

@@ -33,50 +33,49 @@ def pair():
 
 
 def all_reduce(comm, index, x, **options):
-    out = jccl.all_reduce(x, comm, op="sum", **in_groups(**options))
+    out = _ops.all_reduce(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def all_gather(comm, index, x, **options):
-    out = jccl.all_gather(x, comm, slots=2, **in_groups(**options))
+    out = _ops.all_gather(x, comm, slots=2, **in_groups(**options))
     return out.value.sum(0), out.status, out.token
 
 
 def all_to_all(comm, index, x, **options):
     blocks = jnp.stack([x, x])  # the same for both
-    out = jccl.all_to_all(blocks, comm, **in_groups(**options))
+    out = _ops.all_to_all(blocks, comm, **in_groups(**options))
     return out.value.sum(0), out.status, out.token
 
 
 def reduce_scatter(comm, index, x, **options):
-    out = jccl.reduce_scatter(x, comm, op="sum", **in_groups(**options))
+    out = _ops.reduce_scatter(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def broadcast(comm, index, x, **options):
-    out = jccl.broadcast(x, comm, root=index == 1, **in_groups(**options))
+    out = _ops.broadcast(x, comm, root=index == 1, **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def barrier(comm, index, x, **options):
-    out = jccl.barrier(comm, **in_groups(**options))
+    out = _ops.barrier(comm, **in_groups(**options))
     return x + 0 * out.status[0], out.status, out.token
 
 
 def start_done(comm, index, x, **options):
-    begun = jccl.start(x, comm, op="sum", **in_groups(passing=x, **options))
-    out = jccl.done(begun.handle, begun.passed, comm, tag=options["tag"])
+    begun = _ops.start(x, comm, op="sum", **in_groups(passing=x, **options))
+    out = _ops.done(begun.handle, begun.passed, comm, tag=options["tag"])
     return out.value, out.status, out.token
 
 
 def publish(comm, index, x, tag, token=None):
     held = jnp.zeros(4, jnp.float32)  # the tag's state, revision after revision
-    mean = jccl.all_reduce(
+    mean = _ops.all_reduce(
         x, comm, tag=tag, place=jccl.Place(token=token), round=jccl.Round(state=held)
     )
-    place = jccl.Place(token=mean.token)
-    shared = jccl.publish(
-        held, comm, status=mean.status, tag=tag, place=place, before=held
+    shared = _ops.publish(
+        held, comm, status=mean.status, tag=tag, token=mean.token, before=held
     )
     return (
         mean.value + shared.value,

@@ -10,11 +10,11 @@ COMMON = {
     """,
     "computing": """
         abort aborted address array attribute audit auth base begin bench bind build
-        busy byte call check checkpoint cli close closed code comm communicator compare
+        busy byte check checkpoint cli close closed code comm communicator compare
         comparison connect copy corrupt count create damaged data day deadline default
         deserialize dimension doctor drain dtype dump elapsed empty encode encoded end
-        environment error expire explain export exported factor file filled fingerprint
-        form free grace history http id incomplete init insecure int internal invalid io
+        environment error expire explain export exported factor file fingerprint form
+        free grace history http id incomplete init insecure int internal invalid io
         iteration json keep kept key kill known launch leaving limit list listen local
         log lost make max memory meter metric mib min mismatch name network norm ns
         number observe offline ok op option params path place plot pool private process
@@ -30,7 +30,7 @@ COMMON = {
         pardon profile
     """,
     "collectives": """
-        barrier broadcast centered clip collective gather mean median mesh prod reduce
+        barrier broadcast centered clip collective gather mean median prod reduce
         reduced residual roundtrip scatter stat stochastic sum sync top topk trimmed
         unshard
     """,
