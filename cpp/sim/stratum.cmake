@@ -15,7 +15,7 @@ if(NOT JCCL_SANITIZE)
 endif()
 target_link_libraries(jccl-sim PRIVATE jccl_sim Threads::Threads)
 if(JCCL_TESTS)
-  set(_seeds 1000)
+  set(_seeds 200)  # CI has a stage for more
   if(JCCL_SANITIZE)
     set(_seeds 100)
   endif()
