@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="generated reads, small")
     parser.add_argument("--compare", type=int, default=0, help="with so many seeds")
     parser.add_argument("--rounds", type=int, help="to train for")
+    parser.add_argument("--no-kill", action="store_true", help="let everybody live")
     parser.add_argument("--sync-every", type=int, default=20, help="steps per round")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/metagenome"))
@@ -107,7 +108,8 @@ def main() -> None:
     if not args.reads and not args.quick:
         parser.error("--reads FOLDER of the packages (make metagenome), or --quick")
     args.rounds = args.rounds or (40 if args.quick else 100)
-    args.every, args.kill = max(1, args.rounds // 25), not args.compare
+    args.every = max(1, args.rounds // 25)
+    args.kill = not args.compare and not args.no_kill
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if args.laboratory is not None:
         return laboratory(args)

@@ -30,7 +30,7 @@ REASONS = (
     Reason("io_callback copies operands and results", 1),
     # Of make targets of their own.
     Reason("takes a minute: make long-sites", 5),
-    Reason("more of the same: make long-python", 4),
+    Reason("more of the same: make long-python", 5),
     Reason("takes minutes: make long-slurm", 3),
     Reason("takes a minute: make long-examples", 6),
     Reason("no tokenizers: pip install tokenizers", 2),

@@ -1,9 +1,11 @@
 """examples/metagenome.py: its parts, and the whole with reads that it generates."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +16,14 @@ sys.path.insert(0, str(EXAMPLES))
 
 import metagenome_reads as dna
 import metagenome_report as report
+import metagenome_run
 
 from jccl.testing import Cluster
+
+# Half of the processor time goes by while the killed one starts again.
+LONG = pytest.mark.skipif(
+    "JCCL_LONG" not in os.environ, reason="more of the same: make long-python"
+)
 
 
 def corpus(name):
@@ -107,9 +115,59 @@ def test_reads_are_cut_and_unknown_bases_left_out():
     assert dna.cut(["ACGTACGTAC", "ACGNACGT"], 4) == ["ACGT", "ACGT", "ACGT"]
 
 
-def test_three_laboratories_train_one_model_through_a_kill(tmp_path):
+class Laboratories:
+    """In place of a run: who was started, and who of them is dead."""
+
+    def __init__(self, folder):
+        self.folder, self.started, self.killed = folder, [], []
+        for name in dna.LABORATORIES:
+            (folder / name).mkdir()
+
+    def peer(self, command, JCCL_SITE):
+        self.started.append(JCCL_SITE)
+        return SimpleNamespace(running=True, kill=lambda: self.killed.append(JCCL_SITE))
+
+    def train(self, name, first, last):
+        with (self.folder / name / "log.jsonl").open("a") as log:
+            for number in range(first, last + 1):
+                log.write(json.dumps({"round": number}) + "\n")
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_one_is_killed_comes_back_and_the_others_go_on_until_it_has(tmp_path, kill):
+    names, first = [*dna.LABORATORIES], next(iter(dna.LABORATORIES))
+    run = Laboratories(tmp_path)
+    args = SimpleNamespace(out=tmp_path, rounds=40, seed=0, kill=kill)
+    story = metagenome_run.Story(run, args)
+
+    def reached(name, begun, end):
+        run.train(name, begun, end)
+        assert story.advance()
+        return len(run.killed), len(run.started), (tmp_path / "until").read_text()
+
+    run.train("bees", 1, 16)
+    assert reached(first, 1, 15) == (0, 3, "40")
+    assert reached(first, 16, 16) == ((1, 3, "40") if kill else (0, 3, "40"))
+    assert reached(first, 17, 20) == ((1, 4, "40") if kill else (0, 3, "40"))
+    assert reached(first, 21, 31) == ((1, 4, "50") if kill else (0, 3, "40"))
+    assert reached("bees", 33, 33)[1:] == ((4, "50") if kill else (3, "40"))
+    assert reached(first, 32, 49)[1:] == ((4, "50") if kill else (3, "40"))
+    assert run.killed == ["bees"][:kill] and run.started == names + ["bees"][:kill]
+    if kill:
+        killed, back = story.events
+        assert killed == {"event": "killed", "round": 16}
+        assert back == {"event": "back", "round": 33}
+    else:
+        assert story.events == []
+
+
+@pytest.mark.parametrize(
+    "options", [["--rounds=12", "--no-kill"], pytest.param([], marks=LONG)]
+)
+def test_three_laboratories_train_one_model(tmp_path, options):
+    """Through a kill, where none of the options forbids it."""
     out = tmp_path / "run"
-    command = [sys.executable, str(EXAMPLES / "metagenome.py"), "--quick"]
+    command = [sys.executable, str(EXAMPLES / "metagenome.py"), "--quick", *options]
     done = subprocess.run(
         [*command, f"--out={out}"],
         capture_output=True,
@@ -121,7 +179,6 @@ def test_three_laboratories_train_one_model_through_a_kill(tmp_path):
     lines = [json.loads(t) for t in (out / "metagenome.jsonl").read_text().splitlines()]
     events = {line["event"]: line for line in lines if "event" in line}
     curve = [line for line in lines if "event" not in line]
-    assert events["killed"]["round"] < events["back"]["round"] <= curve[-1]["round"]
     assert len(events["agreed"]["model"]) == 64  # a digest, the same of all three
     for name in dna.LABORATORIES:
         assert curve[0][name] > report.UNIFORM > 2 * curve[-1][name]
@@ -130,5 +187,9 @@ def test_three_laboratories_train_one_model_through_a_kill(tmp_path):
         json.loads(line)["laboratories"]
         for line in (out / "plankton" / "log.jsonl").read_text().splitlines()
     }
-    assert worlds == {2, 3}
+    if options:
+        assert worlds == {3} and curve[-1]["round"] == 12
+    else:
+        killed, back = events["killed"]["round"], events["back"]["round"]
+        assert worlds == {2, 3} and killed < back <= curve[-1]["round"]
     assert (out / "metagenome.png").read_bytes()[:4] == b"\x89PNG"
