@@ -1,6 +1,7 @@
-"""`make device-check`, as far as it goes without a GPU."""
+"""`make device-check`, as far as it goes without a GPU; it runs hybrid_cluster.py."""
 
 import os
+import re
 import subprocess
 
 from tests.docs.markdown import ROOT
@@ -21,7 +22,11 @@ def test_without_a_gpu_it_says_what_was_not_tried(tmp_path):
     assert said.returncode == 0, said.stdout + said.stderr
     assert "passed:    peers on device and host" in said.stdout
     assert "not tried: everything on a GPU: there is none" in said.stdout
-    assert "the same on 4 peers" in said.stdout
+    lines = [line for line in said.stdout.splitlines() if "digest" in line]
+    assert len(lines) == 4 and len({re.sub(".*digest", "", one) for one in lines}) == 1
+    for way in ("ffi", "buffer_callback", "io_callback", "between steps"):
+        assert sum(f"{way} on cpu: loss" in line for line in lines) == 1
+    assert all("the same on 4 peers" in line for line in lines)
     assert (tmp_path / "device-check.log").read_text() in said.stdout
 
 
