@@ -95,7 +95,7 @@ check-sanitized: .venv/.ready-test
 
 check-processes: .venv/.ready-test
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick --sync-every 8
-	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
+	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 0.5 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
 	$(STAGE) "anchors under every codec" $(PY) -m tests.stress --anchors 1000 --peers 4 --rate 5
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints

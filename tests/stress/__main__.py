@@ -1,6 +1,6 @@
 """Kills real processes while they reduce, and compares every result with an oracle.
 
-    python -m tests.stress --minutes 1 --kills 300     # in CI
+    python -m tests.stress --minutes 0.5 --kills 300   # in CI
     python -m tests.stress --minutes 480               # make long-stress
     python -m tests.stress --anchors 1000 --peers 4    # so many rounds of each codec
 
