@@ -318,7 +318,7 @@ _HIDDEN = re.compile(
 
 
 def printable(text: str) -> str:
-    """One line that a terminal can show, whoever wrote it: `\\n`, `\\u001b`."""
+    r"""One line that a terminal can show, whoever wrote it: `\n`, `\u001b`."""
 
     def named(match: re.Match[str]) -> str:
         number = ord(match[0])

@@ -1,7 +1,7 @@
-"""A peer of `benchmarks.memory`: trains one leaf and says what that took.
+r"""A peer of `benchmarks.memory`: trains one leaf and says what that took.
 
     python -m benchmarks.peers.remembered MASTER SITE FORM PARAMETERS FOLDER
-    python -m benchmarks.peers.remembered MASTER SITE plain PARAMETERS FOLDER \\
+    python -m benchmarks.peers.remembered MASTER SITE plain PARAMETERS FOLDER \
         PROCESS PROCESSES COORDINATOR     # one of a site whose mesh cuts the leaf
 
 Prints a JSON line: bytes per parameter of the state, by part; of the process over what

@@ -257,7 +257,7 @@ class Net:
         self._control(*self.topology.commands())
 
     def set(self, *settings):
-        """Changes settings of the running network: set('h0-h1.loss=1%')."""
+        """Changes settings of the running network, such as 'h0-h1.loss=1%'."""
         with open(self.dir / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._load()

@@ -69,7 +69,7 @@ def parse(kind, text):
 
 
 def split_item(text):
-    """'h0.rate=1gbit' -> ('h0', 'rate', '1gbit')"""
+    """'h0.rate=1gbit' -> ('h0', 'rate', '1gbit')."""
     match = re.fullmatch(r"(?:([\w:-]+)\.)?([\w.]+)=(.*)", text)
     if not match:
         raise WanError(f"not a setting: {text!r}")

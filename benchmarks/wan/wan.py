@@ -31,7 +31,7 @@ COMMANDS = ("up", "run", "exec", *CHANGES, "show", "stats", "ls", "down")
 
 
 def arguments(argv):
-    """(options, what comes after the first --)"""
+    """(options, what comes after the first --)."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Builds the site: python docs/site/build.py [FOLDER, build/site unless said]
+"""Builds the site: python docs/site/build.py [FOLDER, build/site unless said].
 
 A warning fails it: a link that leads nowhere, a page in no section, a docstring that
 Sphinx cannot read.

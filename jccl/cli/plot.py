@@ -57,7 +57,7 @@ def command(logs: tuple[Path, ...], out: str, loss: str) -> None:
     """Draw LOGS, one run log of each peer: loss, bandwidth, recoveries."""
     try:
         stories = [story_of(reading.lives_of(path), loss) for path in logs]
-    except reading.Unreadable as fault:
+    except reading.UnreadableError as fault:
         raise click.ClickException(str(fault)) from None
     for story in stories:
         for one in story.recoveries:

@@ -60,7 +60,7 @@ def command(
         found = traced(lives, told)
         if profile:
             found["traceEvents"] += profiled(profile)
-    except reading.Unreadable as fault:
+    except reading.UnreadableError as fault:
         raise click.ClickException(str(fault)) from None
     Path(out).write_text(json.dumps(found))
     for name, words in found["otherData"]["clocks"].items():
@@ -207,12 +207,12 @@ def profiled(folder: Path) -> Iterator[Event]:
     """
     planes = sorted(folder.rglob("*.xplane.pb"), key=lambda p: p.stat().st_mtime)
     if not planes:
-        raise reading.Unreadable(f"{folder} holds no JAX profile (*.xplane.pb)")
+        raise reading.UnreadableError(f"{folder} holds no JAX profile (*.xplane.pb)")
     newest = planes[-1]
     host = newest.name.removesuffix(".xplane.pb")
     packed = newest.with_name(f"{host}.trace.json.gz")
     if not packed.exists():
-        raise reading.Unreadable(f"{packed} is missing: stop the profile first")
+        raise reading.UnreadableError(f"{packed} is missing: stop the profile first")
     begun = _begin_of(newest) * 1e6
     for event in json.loads(gzip.decompress(packed.read_bytes()))["traceEvents"]:
         if not event:  # the list ends with an empty one
@@ -228,9 +228,11 @@ def _begin_of(plane: Path) -> float:
     import jax
 
     if not hasattr(jax.profiler, "ProfileData"):
-        raise reading.Unreadable("this JAX cannot read its profiles: use a newer one")
+        raise reading.UnreadableError(
+            "this JAX cannot read its profiles: use a newer one"
+        )
     for one in jax.profiler.ProfileData.from_file(str(plane)).planes:
         for name, value in one.stats:
             if name == "profile_start_time":
                 return int(value) / 1e9
-    raise reading.Unreadable(f"{plane} does not say when it began")
+    raise reading.UnreadableError(f"{plane} does not say when it began")

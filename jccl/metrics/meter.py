@@ -27,7 +27,7 @@ SPANS = {
 
 
 def read(comm: Communicator) -> dict[str, int]:
-    """`{"sent_bytes": ..., "rounds_committed": ..., "world": ...}`"""
+    """`{"sent_bytes": ..., "rounds_committed": ..., "world": ...}`."""
     attributes = comm.attributes()
     return {name: int(getattr(attributes, name)) for name in (*GAUGES, *COUNTERS)}
 

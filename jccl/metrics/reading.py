@@ -14,7 +14,7 @@ Line = dict[str, Any]
 _FAMILY = SCHEMA.partition("/")[0]
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """A file that is no run log, or one of another version."""
 
 
@@ -66,17 +66,17 @@ def lines_of(path: Path) -> list[Line]:
 
 
 def lives_of(path: Path) -> list[Life]:
-    """A run log's lives, the oldest first. Raises Unreadable."""
+    """A run log's lives, the oldest first. Raises UnreadableError."""
     lives: list[Life] = []
     for line in lines_of(path):
         if line["kind"] == "start":
             if line.get("schema") != SCHEMA:
-                raise Unreadable(_other(path, line))
+                raise UnreadableError(_other(path, line))
             lives.append(Life(path, line, []))
         elif lives:
             lives[-1].lines.append(line)
     if not lives:
-        raise Unreadable(f"{path} is no run log: jccl.metrics.RunLog writes them")
+        raise UnreadableError(f"{path} is no run log: jccl.metrics.RunLog writes them")
     return [Life(life.path, life.start, life.lines) for life in lives]
 
 
@@ -99,11 +99,11 @@ class History:
 
 
 def history_of(path: Path) -> History:
-    """Raises Unreadable."""
+    """Raises UnreadableError."""
     lines = lines_of(path)
     starts = [i for i, line in enumerate(lines) if line["kind"] == "master"]
     if not starts:
-        raise Unreadable(
+        raise UnreadableError(
             f"{path} has no start of a master: give a file of `jccl master --history`"
         )
     lines = lines[starts[-1] :]

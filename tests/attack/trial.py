@@ -4,10 +4,11 @@ import dataclasses
 import json
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.attack.world import PATIENCE_S, Fault, Process, World
+from tests.attack.world import PATIENCE_S, Process, TrialError, World
 from tests.stress.cluster import program
 
 SETTLED_S = 10.0  # by then who attacks is known, or not worth knowing
@@ -147,7 +148,7 @@ def play(
             usual.await_that(usual.attacked, "no rounds before the attack")
             through(result, row, world, seconds, usual)
             ended(result, usual)
-    except Fault as fault:
+    except TrialError as fault:
         result.broken.append(str(fault))
     return result
 
@@ -161,7 +162,7 @@ def play_alone(
     try:
         with World(folder, row.name, *rest) as world:
             through(result, row, world, seconds)
-    except Fault as fault:
+    except TrialError as fault:
         result.broken.append(str(fault))
     return result
 
@@ -195,7 +196,9 @@ def watch(
         for process in parts:
             code = process.process.poll()
             if code is not None:
-                raise Fault(f"{process.role} ended with {code}: {process.said[-500:]}")
+                raise TrialError(
+                    f"{process.role} ended with {code}: {process.said[-500:]}"
+                )
             before[process.role].look(process)
     settled = begun + 1000 * (SETTLED_S if seconds > SETTLED_S else 0)
     busy = [
@@ -268,10 +271,9 @@ def await_descriptors(world: World, process: Process, had: int) -> None:
 
 
 def judge(result: Result, row: Row, world: World, seconds: float) -> None:
-    begun = world.event("attack")
+    begun, end = world.event("attack"), world.event("end")
     assert begun is not None
-    banned, end = world.event("banned"), world.event("end")
-    if banned:
+    if banned := world.event("banned"):
         result.banned_s = (banned["t"] - begun["t"]) / 1000
     if world.named_at:
         result.named_s = (world.named_at - begun["t"]) / 1000
@@ -280,44 +282,57 @@ def judge(result: Result, row: Row, world: World, seconds: float) -> None:
     for lines in world.reports.values():
         for code, count in lines[-1]["codes"].items():
             result.codes[code] = result.codes.get(code, 0) + count
-    promise = result.broken.append
-    if result.wrong:
-        promise(f"{result.wrong} wrong results")
+    judges = judge_rounds, judge_blame, judge_resources, judge_texts
+    result.broken += [text for one in judges for text in one(result, row, world)]
     if end and end["answered"]:
-        promise(f"{end['answered']} links were answered that are nobody's")
+        result.broken.append(f"{end['answered']} links were answered that are nobody's")
+    if result.lies == 0 and row.name != "none":
+        result.broken.append("nothing was attacked")
+    if result.log > LOG_MAX * max(1, SETTLED_S / seconds):
+        result.broken.append(f"the log grew by {result.log:.0f} bytes a second")
+
+
+def judge_rounds(result: Result, row: Row, world: World) -> Iterator[str]:
+    if result.wrong:
+        yield f"{result.wrong} wrong results"
     if world.guests["kept_out"]:
-        promise(f"newcomers from another address were kept out: {world.guests}")
+        yield f"newcomers from another address were kept out: {world.guests}"
     if world.total("left_out"):
-        promise(f"{world.total('left_out')} rounds without an honest contribution")
+        yield f"{world.total('left_out')} rounds without an honest contribution"
     for (site, _), lines in world.reports.items():
         if len({line["life"] for line in lines}) > 1:
-            promise(f"{site} had to begin a new life")
+            yield f"{site} had to begin a new life"
+
+
+def judge_blame(result: Result, row: Row, world: World) -> Iterator[str]:
     punished = [
         f"{line['kind']} {line['site']}: {line.get('reason', line.get('text'))}"
         for line in world.history("evict", "ban", "fault", "skip")
         if line["site"].startswith("honest")
     ]
     if punished:
-        promise(f"{len(punished)} times against honest members, first {punished[0]}")
+        yield f"{len(punished)} times against honest members, first {punished[0]}"
     if [site for site in world.blamed.values() if site.startswith("honest")]:
-        promise(f"the status blames {world.blamed}")
+        yield f"the status blames {world.blamed}"
     if row.named and world.named_at is None:
-        promise("nothing ever named the hostile key")
+        yield "nothing ever named the hostile key"
     if row.named and "hostile" not in world.master.said:
-        promise("the log does not name the culprit")
-    if result.lies == 0 and row.name != "none":
-        promise("nothing was attacked")
+        yield "the log does not name the culprit"
+
+
+def judge_resources(result: Result, row: Row, world: World) -> Iterator[str]:
     for role, mib in (("master", result.mib), ("honest process", result.honest_mib)):
         if mib > MEMORY_MAX / (1 << 20):
-            promise(f"the {role} grew by {mib:.0f} MiB")
+            yield f"the {role} grew by {mib:.0f} MiB"
     if result.honest_descriptors > DESCRIPTORS_MORE_MAX:
-        promise(f"honest members held {result.honest_descriptors} descriptors more")
+        yield f"honest members held {result.honest_descriptors} descriptors more"
+
+
+def judge_texts(result: Result, row: Row, world: World) -> Iterator[str]:
     files = world.master.errors, world.master.lines, world.folder / "history.jsonl"
     for file in files:
         if not printable(file.read_text(errors="replace")):
-            promise(f"what the master wrote to {file.name} drives terminals")
-    if result.log > LOG_MAX * max(1, SETTLED_S / seconds):
-        promise(f"the log grew by {result.log:.0f} bytes a second")
+            yield f"what the master wrote to {file.name} drives terminals"
 
 
 def printable(text: str) -> bool:

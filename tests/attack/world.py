@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 Line = dict[str, Any]
 
 
-class Fault(Exception):
+class TrialError(Exception):
     """The run did not do what it must; the text says what."""
 
 
@@ -165,9 +165,11 @@ class World:
                 if process is self.master or process is getattr(self, "honest", None):
                     code = process.process.poll()
                     if code is not None:
-                        raise Fault(f"{process.role} ended with {code}: {process.said}")
+                        raise TrialError(
+                            f"{process.role} ended with {code}: {process.said}"
+                        )
             if time.monotonic() > limit:
-                raise Fault(f"{what}; honest: {self.last_words()}")
+                raise TrialError(f"{what}; honest: {self.last_words()}")
             time.sleep(0.02)
 
     def last_words(self) -> list[str]:

@@ -165,7 +165,7 @@ class Executed(ast.NodeTransformer):
 
 
 def executed(text: str) -> str:
-    """ "" of what is no Python."""
+    """What is no Python gives ""."""
     try:
         return ast.dump(Executed().visit(ast.parse(text)))
     except SyntaxError:

@@ -247,7 +247,7 @@ class Script:
         self.flying.clear()
 
     def sync(self, tag, leaves):
-        """(leaves, replaced)"""
+        """(leaves, replaced)."""
         state = self.tags.get(tag)
         if state is None:
             self.tags[tag] = Tag(leaves)

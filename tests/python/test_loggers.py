@@ -117,11 +117,11 @@ def test_after_close_nothing_more_is_exported():
 
 
 def test_tensorboard_reads_what_was_written(cluster, tmp_path):
-    import tensorboardX as board
+    import tensorboardX
 
     accumulator = needed(READER, NO_TENSORBOARD)
     meter = metrics.Meter(cluster.comms[0])
-    with board.SummaryWriter(str(tmp_path)) as writer:
+    with tensorboardX.SummaryWriter(str(tmp_path)) as writer:
         for step in range(3):
             rounds(cluster)
             written = meter.write(step, writer, loss=3.0 - step)

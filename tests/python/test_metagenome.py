@@ -123,9 +123,10 @@ class Laboratories:
         for name in dna.LABORATORIES:
             (folder / name).mkdir()
 
-    def peer(self, command, JCCL_SITE):
-        self.started.append(JCCL_SITE)
-        return SimpleNamespace(running=True, kill=lambda: self.killed.append(JCCL_SITE))
+    def peer(self, command, **environ):
+        site = environ["JCCL_SITE"]
+        self.started.append(site)
+        return SimpleNamespace(running=True, kill=lambda: self.killed.append(site))
 
     def train(self, name, first, last):
         with (self.folder / name / "log.jsonl").open("a") as log:

@@ -94,11 +94,11 @@ def records(path):
 
 
 def test_tensorboard_event_files_hold_what_was_written(cluster, tmp_path):
-    import tensorboardX as board
+    import tensorboardX
     from tensorboardX.proto.event_pb2 import Event
 
     meter = metrics.Meter(cluster.comms[0])
-    with board.SummaryWriter(str(tmp_path)) as writer:
+    with tensorboardX.SummaryWriter(str(tmp_path)) as writer:
         rounds(cluster)
         written = meter.write(3, writer, loss=1.5)
     (path,) = tmp_path.iterdir()

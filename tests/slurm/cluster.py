@@ -261,7 +261,7 @@ class Cluster:
         return done.stdout
 
     def state(self, job: str) -> str:
-        """PENDING, RUNNING, COMPLETED, FAILED, …"""
+        """PENDING, RUNNING, COMPLETED, FAILED and others."""
         text = self.run("scontrol", "show", "job", job)
         found = re.search(r"JobState=(\S+)", text)
         assert found is not None, text

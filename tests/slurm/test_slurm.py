@@ -131,7 +131,7 @@ class Training(Job):
         return self.output() + "".join(f"{p.name}: {p.read_text()}" for p in logs)
 
     def begun(self):
-        """{peer: the rounds with which its lives began}"""
+        """{peer: the rounds with which its lives began}."""
         return {
             path.stem: [int(one) for one in re.findall(r"begins with round (\d+)", log)]
             for path in self.run.glob("peer-*.log")
@@ -139,7 +139,7 @@ class Training(Job):
         }
 
     def ends(self):
-        """{rank: what it had at the end}"""
+        """{rank: what it had at the end}."""
         return {one.name: one.read_text() for one in self.run.glob("done-*")}
 
 

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.stress.cluster import Cluster, Fault
+from tests.stress.cluster import Cluster, StressError
 from tests.stress.journal import said_by_master
 
 TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi", "fed")
@@ -137,13 +137,15 @@ class Chaos:
             or self.short_of(args.anchors)
         ):
             if not args.anchors and now > self.begun + 4 * seconds + 60:
-                raise Fault(f"only {self.kills()} kills in {now - self.begun:.0f} s")
+                raise StressError(
+                    f"only {self.kills()} kills in {now - self.begun:.0f} s"
+                )
             cluster.wake()
             cluster.read()
             self.fill()
             still = now - max(self.last_commit(), self.begun)
             if still > args.patience:
-                raise Fault(f"no commit for {still:.1f} s: {cluster.describe()}")
+                raise StressError(f"no commit for {still:.1f} s: {cluster.describe()}")
             if now >= due and still < STILL_S:
                 self.step()
                 due = max(due, now - 1) + self.rng.expovariate(args.rate / 1.5)

@@ -10,7 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.stress.cluster import Fault
+from tests.stress.cluster import StressError
 
 
 class World:
@@ -56,7 +56,7 @@ def play(make, act, folder):
     try:
         with world:
             act(world)
-    except Fault as fault:
+    except StressError as fault:
         problems.append(str(fault))
     except Exception:
         problems.append(traceback.format_exc())

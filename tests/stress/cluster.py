@@ -55,7 +55,7 @@ def story_of(master):
     return Story(silence, int(option(master, "--start-peers", 1)))
 
 
-class Fault(Exception):
+class StressError(Exception):
     """The cluster did not do what it must; the text says what."""
 
 
@@ -147,7 +147,7 @@ class Cluster:
         limit = time.monotonic() + limit_s
         while not (address.exists() and address.read_text().strip()):
             if self.master.poll() is not None or time.monotonic() > limit:
-                raise Fault("the master did not start: " + self.master_said())
+                raise StressError("the master did not start: " + self.master_said())
             time.sleep(0.003)
         self.port = int(address.read_text().strip().rsplit(":", 1)[1])
 
@@ -276,7 +276,7 @@ class Cluster:
             ):
                 return time.monotonic() - begun
             time.sleep(0.01)
-        raise Fault(f"no progress within {limit_s} s: {self.describe()}")
+        raise StressError(f"no progress within {limit_s} s: {self.describe()}")
 
     def probe_deadlines(self, limit_s, calls=2):
         """A peer whose calls nobody else makes: only their deadlines end them."""
@@ -287,7 +287,7 @@ class Cluster:
             # look at all may not come to the prober's within the limit.
             self.read_peer(prober)
             if not prober.living() or time.monotonic() > limit:
-                raise Fault(f"no deadline ended {prober.name}: {self.describe()}")
+                raise StressError(f"no deadline ended {prober.name}: {self.describe()}")
             time.sleep(0.01)
 
     def describe(self):

@@ -10,7 +10,7 @@ import functools
 import time
 
 from tests.stress import cases
-from tests.stress.cluster import Cluster, Fault
+from tests.stress.cluster import Cluster, StressError
 
 PATIENCE_S = 90
 CASES = {}
@@ -173,7 +173,7 @@ def disk_full(world):
     while cluster.master.poll() is None:
         cluster.read()
         if time.monotonic() > limit:
-            raise Fault(f"the disk did not fill up: {cluster.describe()}")
+            raise StressError(f"the disk did not fill up: {cluster.describe()}")
         time.sleep(0.02)
     world.must(cluster.master.returncode == 3, f"exit {cluster.master.returncode}")
     said = cluster.master_said()

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stress.cluster import ROOT, Cluster, Fault, free_port
+from tests.stress.cluster import ROOT, Cluster, StressError, free_port
 
 # Ten clusters whose peers never rest keep two cores from everything else, and write
 # more results than the judge can read meanwhile.
@@ -154,7 +154,7 @@ class Trial:
         limit = time.monotonic() + self.patience
         while not condition():
             if time.monotonic() > limit:
-                raise Fault(f"{what} did not happen: {self.cluster.describe()}")
+                raise StressError(f"{what} did not happen: {self.cluster.describe()}")
             time.sleep(0.02)
 
     def admitted(self, site):
@@ -217,7 +217,7 @@ class Trial:
         while (peer := self.failed_peer()) is None:
             now = time.monotonic()
             if now > limit:
-                raise Fault(f"not reached: {self.cluster.describe()}")
+                raise StressError(f"not reached: {self.cluster.describe()}")
             # On a busy machine one takes long to come so far that it says something.
             said = other is None or other.log.stat().st_size > 0
             patience = 1 if said else 8
@@ -274,7 +274,7 @@ class Trial:
                 self.peer_fails()
             cluster.await_rounds(2, self.case.modes.split(","), self.patience)
             cluster.probe_deadlines(self.patience)
-        except Fault as fault:
+        except StressError as fault:
             cluster.judge.problems.append(str(fault))
         finally:
             cluster.stop()

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 from tests.stress import cases
-from tests.stress.cluster import Cluster, Fault, free_port, program
+from tests.stress.cluster import Cluster, StressError, free_port, program
 from tests.stress.proxy import Network
 from tests.stress.story import PROXY
 
@@ -108,7 +108,7 @@ class World(cases.World):
         ):
             self.cluster.read()
             if time.monotonic() > begun + PATIENCE_S:
-                raise Fault(f"{what or 'no'} rounds: {self.cluster.describe()}")
+                raise StressError(f"{what or 'no'} rounds: {self.cluster.describe()}")
             time.sleep(0.01)
         if what:
             self.times[what] = time.monotonic() - begun
