@@ -9,7 +9,7 @@ import pytest
 
 import jccl
 from jccl._groups import groups_of
-from tests.docs.markdown import ROOT, name, prose
+from tests.docs.markdown import ROOT, documents, name, prose
 from tests.tidy import strata
 
 SETTINGS = ROOT / "docs" / "settings.md"
@@ -160,3 +160,19 @@ def test_the_stages_of_ci_are_those_it_runs():
             found = re.findall(r'\$\(STAGE\) "(.+?)"', recipe)
             stages += [(stage, target) for stage in found]
     assert shown == stages
+
+
+CELL_MAX = 400  # characters that are seen; a list of links is no sentence
+# What the maintainers' ledger still has; it may only become less.
+CELL_MAX_OF = {"DECISIONS.md": 750}
+LABEL = re.compile(r"\[[^\]]*\]")
+
+
+@pytest.mark.parametrize("path", documents(), ids=name)
+def test_a_cell_of_a_table_can_be_read(path):
+    most = CELL_MAX_OF.get(path.name, CELL_MAX)
+    for line in prose(path).splitlines():
+        if line.startswith("|"):
+            for cell in re.sub(r"\]\([^)]*\)", "]", line).strip("| ").split(" | "):
+                said = cell if LABEL.sub("", cell).strip(", ") else ""
+                assert len(said) <= most, f"{path.name}: {cell[:80]} … ({len(cell)})"
