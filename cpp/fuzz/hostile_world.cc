@@ -478,7 +478,7 @@ void HostileWorld::end_hostile(bool silent) {
 void HostileWorld::check_end() const {
   const auto& state = master_->state();
   JCCL_CHECK(state.rounds_.size() <= base::kTagsMax);
-  JCCL_CHECK(state.lives_.size() <= conns_.size() + state.ledger_.members().size());
+  JCCL_CHECK(state.processes_.size() <= conns_.size() + state.ledger_.members().size());
   JCCL_CHECK(state.conns_.size() <= conns_.size() && state.doomed_.size() <= last_conn_);
   JCCL_CHECK(state.cuts_.size() <= 64 && state.holds_.size() <= 64);
   const protocol::MasterView view = master_->view(now_);

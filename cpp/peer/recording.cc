@@ -74,7 +74,7 @@ void Control::on(protocol::PeerEvent event) {
 
 protocol::About Control::about(const std::string& why) const {
   protocol::About about;
-  about.run = machine_.run(), about.life = machine_.incarnation();
+  about.run = machine_.run(), about.incarnation = machine_.incarnation();
   about.site = config_.machine.site, about.build = base::build_text(), about.why = why;
   about.at = loop_.now();
   const auto unix = std::chrono::system_clock::now().time_since_epoch();

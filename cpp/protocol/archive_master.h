@@ -108,7 +108,7 @@ JCCL_ARCHIVED_CLASS(Ledger)
 
 // ---- the journal's words -----------------------------------------------------------------------
 
-JCCL_ARCHIVED(Taker, life, key)
+JCCL_ARCHIVED(Taker, incarnation, key)
 JCCL_ARCHIVED(Ban, until_unix_ms, times, site, reason)
 JCCL_ARCHIVED(TokenUse, revoked, shards, of, order)
 JCCL_ARCHIVED(Revision, number, digests)
@@ -129,12 +129,12 @@ void fields(Io& io, wire::In<Io, MasterOptions> whole) {
   (void)auditor;
 }
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told, noted)
-JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, day_bytes, addresses,
-              key, token, gate_passed, uses, may_order, in_commit, served_since, served_to,
-              waited_since, id, conn, resumed, roster_epoch, told_as_member, seen, said_held, order,
-              since, jumped, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
-              asked, held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted,
-              missed, drain, accuses)
+JCCL_ARCHIVED(ProcessRecord, incarnation, site, shard, shards, start_peers, max_rate, day_bytes,
+              addresses, key, token, gate_passed, uses, may_order, in_commit, served_since,
+              served_to, waited_since, id, conn, resumed, roster_epoch, told_as_member, seen,
+              said_held, order, since, jumped, heard, gone, progress, moving, beat, moving_before,
+              beat_before, syncs, asked, held, fetched, behind, may_hold, told_back, knocking,
+              spoilt, edit_noted, missed, drain, accuses)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)
@@ -165,16 +165,16 @@ template <typename Io>
 void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
   auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
          took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
-         lives, sites, of_key, lives_due, probed_last, rounds, established, running, cuts, blame,
-         guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
-         states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
-         told, departures, fx] = whole;
+         processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
+         blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
+         crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed,
+         ticking, roster_dirty, told, departures, fx] = whole;
   all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
-      took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives,
-      sites, of_key, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
-      holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
-      states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
-      told, departures);
+      took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
+      processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
+      blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
+      crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed, ticking,
+      roster_dirty, told, departures);
   (void)planner, (void)fx;
 }
 

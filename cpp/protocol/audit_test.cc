@@ -61,20 +61,20 @@ TEST_F(AuditTest, of_two_the_one_that_adds_up_wrong_is_convicted) {
 TEST_F(AuditTest, three_wrong_sums_are_a_ban) {
   run_of(4);
   const wire::PublicKey key = key_of(wire::Message(hello(400, "d")));
-  for (wire::Incarnation life = 1; life <= 3; ++life) {
+  for (wire::Incarnation process = 1; process <= 3; ++process) {
     wrong_ = {kCells * 3};  // its id is the highest each time
     (void)calls();
-    ASSERT_EQ(start_.contributors.size(), 4U) << life;
+    ASSERT_EQ(start_.contributors.size(), 4U) << process;
     const auto last = answer(all_done());
-    EXPECT_TRUE(has(history(last, "convicted"), "d added up cell 9 wrong")) << life;
+    EXPECT_TRUE(has(history(last, "convicted"), "d added up cell 9 wrong")) << process;
     const std::string ban = history(last, "ban");
-    EXPECT_EQ(ban.empty(), life < 3);
-    EXPECT_TRUE(life < 3 || has(ban, "3 cells that an audit proved wrong")) << ban;
-    EXPECT_TRUE(life < 3 || has(ban, "site=d")) << ban;
+    EXPECT_EQ(ban.empty(), process < 3);
+    EXPECT_TRUE(process < 3 || has(ban, "3 cells that an audit proved wrong")) << ban;
+    EXPECT_TRUE(process < 3 || has(ban, "site=d")) << ban;
     alive_ = {1, 2, 3};
     (void)on(ConnClosed{conn_[3]});
-    conn_[3] = 40 + life;
-    (void)say(conn_[3], hello(4000 + life, "d"), key);
+    conn_[3] = 40 + process;
+    (void)say(conn_[3], hello(4000 + process, "d"), key);
     (void)say(conn_[3], wire::Resume{}, key);
     alive_.push_back(conn_[3]);
     (void)say(conn_[3], ready("grads"), key);

@@ -17,8 +17,8 @@ class BansTest : public HostileMember {
     return other;
   }
   // In its own process, or another one with the same key.
-  void come(ConnId conn, wire::Incarnation life, const std::string& site, const Shown& shown) {
-    (void)on(ConnMessage{conn, hello(life, site), shown});
+  void come(ConnId conn, wire::Incarnation process, const std::string& site, const Shown& shown) {
+    (void)on(ConnMessage{conn, hello(process, site), shown});
     (void)on(ConnMessage{conn, wire::Resume{}, shown});
   }
   // The others are READY for round 2, and this one says three times what nobody else does.

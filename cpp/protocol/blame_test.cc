@@ -41,9 +41,9 @@ class BlameTest : public HostileMember {
     shown.may_order = may_order;
     return on(ConnMessage{++orders_, wire::Order{verb, subject, span, ""}, shown});
   }
-  MasterEffects come(ConnId conn, wire::Incarnation life, const std::string& site,
+  MasterEffects come(ConnId conn, wire::Incarnation process, const std::string& site,
                      const Shown& shown, std::uint32_t shard = 0, std::uint32_t shards = 1) {
-    wire::Hello one = hello(life, site);
+    wire::Hello one = hello(process, site);
     one.shard = shard, one.shards = shards;
     const auto effects = on(ConnMessage{conn, one, shown});
     (void)on(ConnMessage{conn, wire::Resume{}, shown});

@@ -107,12 +107,12 @@ class BrokenLinks : public HostileMember {
   // A new process of that name, with a key of its own, unless it is said whose.
   void come(const std::string& site, const std::string& token = {}, std::uint32_t uses = 0,
             std::uint64_t key = 0) {
-    const auto life = static_cast<wire::Incarnation>(10'000 + ++fresh_);
+    const auto process = static_cast<wire::Incarnation>(10'000 + ++fresh_);
     const std::uint64_t own = key != 0 ? key : fresh_;
     const Shown shown{
         {static_cast<std::uint8_t>(own), static_cast<std::uint8_t>(own >> 8), 1}, token, uses};
     const ConnId conn = 200 + fresh_;
-    (void)on(ConnMessage{conn, hello(life, site), shown});
+    (void)on(ConnMessage{conn, hello(process, site), shown});
     (void)on(ConnMessage{conn, wire::Resume{}, shown});
     conns_[site] = conn;
   }

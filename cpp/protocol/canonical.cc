@@ -190,21 +190,22 @@ class Canon {
     put(went_back), put(fetching), put(disputed), put(current), put(again);
     words(summary), words(waiting);
   }
-  void put(const Life& life, std::size_t place) {
+  void put(const ProcessRecord& process, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, max_rate, day_bytes, addresses, key,
                  token, gate_passed, uses, may_order, in_commit, served_since, served_to,
                  waited_since, id, conn, resumed, roster_epoch, told_as_member, seen, said_held,
                  order, since, jumped, heard, gone, progress, moving, beat, moving_before,
                  beat_before, syncs, asked, held, fetched, behind, may_hold, told_back, knocking,
-                 spoilt, edit_noted, missed, drain, accuses] = life;
+                 spoilt, edit_noted, missed, drain, accuses] = process;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(max_rate), put(day_bytes);
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen),
         put(said_held), put(place), put(jumped);
-    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
-        put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt), put(edit_noted);
+    put(process.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held),
+        put(fetched), put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt),
+        put(edit_noted);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
@@ -237,11 +238,12 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
                begun, took_over, pauses_due, counter, order, conns, left, left_in_order, links,
-               gone, doomed, lives, sites, of_key, lives_due, probed_last, rounds, established,
-               running, cuts, blame, guilty, holders, throttles, holds, hold_began, kept,
-               holds_rest, crossed_since, states_crossed, touched, edges_seen, settled,
-               lives_changed, ticking, roster_dirty, told, departures, fx] = *state_;
-  same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
+               gone, doomed, processes, sites, of_key, processes_due, probed_last, rounds,
+               established, running, cuts, blame, guilty, holders, throttles, holds, hold_began,
+               kept, holds_rest, crossed_since, states_crossed, touched, edges_seen, settled,
+               processes_changed, ticking, roster_dirty, told, departures, fx] = *state_;
+  same_for_all(options, planner, now, fx, touched, processes_changed,
+               ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(before, settled);
@@ -268,14 +270,14 @@ base::Digest MasterMachine::digest() const {
   canon.put(begun), canon.put(took_over), canon.put(woke_at), canon.put(counter), canon.put(conns),
       canon.put(doomed);
   std::vector<std::uint64_t> orders;
-  for (const auto& [incarnation, life] : lives) orders.push_back(life.order);
+  for (const auto& [incarnation, process] : processes) orders.push_back(process.order);
   std::sort(orders.begin(), orders.end());
-  canon.put(lives.size());
-  for (const auto& [incarnation, life] : lives) {
-    const auto place = std::lower_bound(orders.begin(), orders.end(), life.order);
-    canon.put(life, static_cast<std::size_t>(place - orders.begin()));
+  canon.put(processes.size());
+  for (const auto& [incarnation, process] : processes) {
+    const auto place = std::lower_bound(orders.begin(), orders.end(), process.order);
+    canon.put(process, static_cast<std::size_t>(place - orders.begin()));
   }
-  canon.put(lives_due), canon.put(rounds), canon.put(cuts);
+  canon.put(processes_due), canon.put(rounds), canon.put(cuts);
   canon.put(holds), canon.put(holds.empty() ? 0 : hold_began);
   canon.put(probed_last), canon.put(established), canon.put(left), canon.put(roster_dirty);
   canon.put(wire::Message(told));

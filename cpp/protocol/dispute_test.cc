@@ -15,7 +15,7 @@ class DisputeTest : public BirthTest {
   // The process asks; its connection stays.
   void asks_on(ConnId conn, const Asks& one, const wire::PublicKey& its) {
     if (!is_here(conn)) {
-      wire::Hello hello = HostileMember::hello(100 * conn + ++lives_, one.site);
+      wire::Hello hello = HostileMember::hello(100 * conn + ++processes_, one.site);
       hello.shard = one.shard, hello.shards = one.shards;
       (void)say(conn, hello, its);
       (void)say(conn, wire::Resume{}, its);
@@ -32,7 +32,7 @@ class DisputeTest : public BirthTest {
     goes(conn);
   }
   void waits(base::Duration time) { note_lines(wait(time)); }
-  std::uint64_t lives_ = 0;
+  std::uint64_t processes_ = 0;
 };
 
 // e has the digest of a's first shard, and another value for the second one, which a thief of that
@@ -88,7 +88,7 @@ TEST_F(DisputeTest, a_source_of_many_processes_begins_soon_after_the_other_one_h
         told_.erase(conn);
         ++fresh;
         asks_on(conn, {"a", static_cast<std::uint8_t>(1 + k), fresh, true, k, shards},
-                {fresh, static_cast<std::uint8_t>(k), 9, static_cast<std::uint8_t>(++lives_)});
+                {fresh, static_cast<std::uint8_t>(k), 9, static_cast<std::uint8_t>(++processes_)});
       }
       waits(kSecond);
     }

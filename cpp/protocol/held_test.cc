@@ -37,8 +37,8 @@ constexpr bool at_once(End end) {
 using Key = std::function<std::uint64_t(int)>;  // of its how-manieth life
 
 std::uint64_t one_key(int) { return 1000; }
-std::uint64_t fresh_key(int life) { return 1000 + life; }
-std::uint64_t many_keys(int life) { return 1000 + life % 200; }
+std::uint64_t fresh_key(int process) { return 1000 + process; }
+std::uint64_t many_keys(int process) { return 1000 + process % 200; }
 
 class HeldTest : public HostileMember {
  protected:
@@ -54,7 +54,7 @@ class HeldTest : public HostileMember {
     for (ConnId conn = 1; conn <= 3; ++conn) ready_[conn] = false;
   }
   void start_anew() {
-    last_ = 0, conns_ = 100, lives_ = 0;
+    last_ = 0, conns_ = 100, processes_ = 0;
     start_run();
   }
   // There is none for who has no link to three others.
@@ -145,7 +145,7 @@ class HeldTest : public HostileMember {
   }
 
   void come(const Key& key) {
-    const std::uint64_t number = key(lives_++);
+    const std::uint64_t number = key(processes_++);
     hostile_key_ = {static_cast<std::uint8_t>(number), static_cast<std::uint8_t>(number >> 8), 1};
     hostile_ = ++conns_, started_at_ = base::kNever;
     honest_rounds_ = rounds_first_;
@@ -170,7 +170,7 @@ class HeldTest : public HostileMember {
     }
     const bool holds = attempt_ != wire::Attempt{} && with_hostile_ && started_at_ != base::kNever;
     if (!holds || now_ < started_at_ + (at_once(end_) ? 0 : kHold)) return;
-    const End end = by_turns_ && lives_ % 2 == 0 ? End::kEvicted : end_;
+    const End end = by_turns_ && processes_ % 2 == 0 ? End::kEvicted : end_;
     const ConnId conn = hostile_;
     if (end == End::kBreaksALink)
       tell(conn, wire::Fail{attempt_, base::Code::kLinkLost, id_of(1), "broken"});
@@ -217,7 +217,7 @@ class HeldTest : public HostileMember {
   void expect_mostly_free(End end, const Key& key, double least = 0.8) {
     end_ = end;
     const double share = free_time(key);
-    EXPECT_GE(share, least) << lives_ << " lives";
+    EXPECT_GE(share, least) << processes_ << " lives";
     EXPECT_LT(share, 1) << "it never held";
     EXPECT_GT(held_rows_, 0) << "the log says nothing";
   }
@@ -270,7 +270,7 @@ class HeldTest : public HostileMember {
   bool with_hostile_ = false, reported_ = false, hostile_ready_ = false, by_turns_ = false;
   End end_ = End::kLeave;
   base::Duration honest_time_ = 1000 * kSecond;
-  int lives_ = 0, held_rows_ = 0, bans_ = 0, rounds_first_ = 0, honest_rounds_ = 0;
+  int processes_ = 0, held_rows_ = 0, bans_ = 0, rounds_first_ = 0, honest_rounds_ = 0;
   ConnId hostile_ = 0, conns_ = 100;
   base::Duration step_ = 25 * kMillisecond;
   wire::PublicKey hostile_key_{};
@@ -412,7 +412,7 @@ TEST_F(HeldTest, leaving_is_no_better_where_stragglers_are_evicted_or_skipped) {
 TEST_F(HeldTest, one_member_that_hangs_costs_nobody_his_place) {
   start_run();
   rounds_first_ = 1;
-  for (int life = 0; life < 2; ++life) {
+  for (int process = 0; process < 2; ++process) {
     const base::Time until = now_ + kHold + kSecond;
     end_ = End::kClose;
     while (now_ < until) {
@@ -423,8 +423,8 @@ TEST_F(HeldTest, one_member_that_hangs_costs_nobody_his_place) {
       work();
     }
   }
-  EXPECT_GE(lives_, 2);
-  const int before = lives_;
+  EXPECT_GE(processes_, 2);
+  const int before = processes_;
   if (hostile_ == 0) come(fresh_key);
   tell(hostile_, HostileMember::ready("grads", committed("grads") + 1));
   EXPECT_NE(id_of(hostile_), 0U) << before;

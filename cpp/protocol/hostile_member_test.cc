@@ -304,13 +304,13 @@ TEST_F(HostileMember, one_peer_cannot_take_all_tags_and_gives_them_back) {
   (void)on(ConnClosed{2});
   EXPECT_LE(master_->view(now_).tags.size(), base::kTagsMax);
   // Nor in two lives of one key, as states are born that stay.
-  for (const ConnId life : {ConnId{50}, ConnId{51}}) {
+  for (const ConnId process : {ConnId{50}, ConnId{51}}) {
     const wire::PublicKey key = key_of(hello(7, "c"));
-    wire::Hello shard = hello(life, "c");
-    shard.shard = static_cast<std::uint32_t>(life - 50), shard.shards = 2;
-    (void)say(life, shard, key);
-    (void)say(life, wire::Resume{}, key);
-    EXPECT_EQ(refused(life, true), life == 50 ? base::kTagsMax / 2 : base::kTagsMax);
+    wire::Hello shard = hello(process, "c");
+    shard.shard = static_cast<std::uint32_t>(process - 50), shard.shards = 2;
+    (void)say(process, shard, key);
+    (void)say(process, wire::Resume{}, key);
+    EXPECT_EQ(refused(process, true), process == 50 ? base::kTagsMax / 2 : base::kTagsMax);
   }
   EXPECT_LE(master_->view(now_).tags.size(), base::kTagsMax);
 }

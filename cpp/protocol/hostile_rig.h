@@ -71,8 +71,8 @@ class HostileMember : public ::testing::Test {
   // Each incarnation is a process with a key of its own, unless it is said otherwise.
   static wire::PublicKey key_of(const wire::Message& message) {
     const auto* hello = std::get_if<wire::Hello>(&message);
-    const std::uint64_t life = hello == nullptr ? 0 : hello->incarnation;
-    return {static_cast<std::uint8_t>(life), static_cast<std::uint8_t>(life >> 8)};
+    const std::uint64_t process = hello == nullptr ? 0 : hello->incarnation;
+    return {static_cast<std::uint8_t>(process), static_cast<std::uint8_t>(process >> 8)};
   }
   MasterEffects say(ConnId conn, wire::Message message) {
     const wire::PublicKey key = key_of(message);

@@ -24,7 +24,7 @@ namespace jccl::protocol {
 inline constexpr std::size_t kFencedMax = 65536;
 
 struct Taker {  // a life, and whose it was
-  wire::Incarnation life = 0;
+  wire::Incarnation incarnation = 0;
   wire::PublicKey key{};
 };
 

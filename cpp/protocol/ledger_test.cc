@@ -82,10 +82,10 @@ TEST(LedgerTest, a_member_that_left_the_epoch_is_fenced_for_ever) {
 
 TEST(LedgerTest, so_many_fenced_lives_are_remembered_and_no_more) {
   Ledger ledger(4);
-  for (std::uint64_t life = 1; life <= kFencedMax + 2; ++life) {
+  for (std::uint64_t process = 1; process <= kFencedMax + 2; ++process) {
     wire::Member member;
-    member.id = static_cast<wire::PeerId>(life), member.incarnation = life, member.site = "a";
-    ledger.apply(wire::EpochRecord{life, member.id + 1, {member}, ""});
+    member.id = static_cast<wire::PeerId>(process), member.incarnation = process, member.site = "a";
+    ledger.apply(wire::EpochRecord{process, member.id + 1, {member}, ""});
   }
   EXPECT_EQ(ledger.fenced().size(), kFencedMax);
   EXPECT_FALSE(ledger.fenced(1)) << "the first that left";

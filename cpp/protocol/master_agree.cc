@@ -56,13 +56,14 @@ bool State::agree_on_call(const wire::Tag& tag) {
   rounds_.at(tag).memory.refusal = text;
   for (const auto& [site, asked] : by_site) {
     if (asked == most->first) continue;
-    for (const Life* life : shards_of(site)) {
-      if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
-      reject(tag, life->incarnation, Code::kMismatch, text);
-      const bool as_most = life->shard < most->first.size() && asked.size() == most->first.size() &&
-                           asked[life->shard] == most->first[life->shard];
+    for (const ProcessRecord* process : shards_of(site)) {
+      if (rounds_.at(tag).ready.count(process->incarnation) == 0) continue;
+      reject(tag, process->incarnation, Code::kMismatch, text);
+      const bool as_most = process->shard < most->first.size() &&
+                           asked.size() == most->first.size() &&
+                           asked[process->shard] == most->first[process->shard];
       if (as_most) continue;  // another shard of its site
-      charge(*life, Fault::kMismatch, cat("asked for another call in ", tag));
+      charge(*process, Fault::kMismatch, cat("asked for another call in ", tag));
     }
   }
   return false;
@@ -109,10 +110,10 @@ bool State::agree_on_hint(const wire::Tag& tag) {
     if (same.size() == first && ties == 1) continue;
     for (const wire::Incarnation incarnation : same) {
       if (ties == 1 && first > same.size()) {
-        charge(*life_of(incarnation), Fault::kMismatch, cat("another plan hint in ", tag));
+        charge(*record_of(incarnation), Fault::kMismatch, cat("another plan hint in ", tag));
       }
       reject(tag, incarnation, ties == 1 ? Code::kInvalid : Code::kMismatch,
-             cat("the plan hint of ", name(*life_of(incarnation)),
+             cat("the plan hint of ", name(*record_of(incarnation)),
                  " differs from that of others with the same call"));
     }
   }
@@ -126,9 +127,9 @@ void State::refuse_sites(const wire::Tag& tag, const std::map<std::string, base:
   Round& round = rounds_.at(tag);
   for (const auto& [site, why] : unfit) {
     if (go_on) round.without.insert(site);
-    for (const Life* life : shards_of(site)) {
-      if (round.ready.count(life->incarnation) > 0)
-        reject(tag, life->incarnation, why.code, why.text);
+    for (const ProcessRecord* process : shards_of(site)) {
+      if (round.ready.count(process->incarnation) > 0)
+        reject(tag, process->incarnation, why.code, why.text);
     }
   }
   touch(tag);  // the others may be complete without them
@@ -152,7 +153,8 @@ bool State::agree_on_contributors(const wire::Tag& tag) {
                                             " is none for this call: weights apply to sum and "
                                             "mean of floating-point leaves; use 1")};
     if (JCCL_PLANTED("unfit-weights-are-free")) continue;
-    charge(*life_of(part.incarnation), Fault::kBadCall, "a weight in a call of unweighted values");
+    charge(*record_of(part.incarnation), Fault::kBadCall,
+           "a weight in a call of unweighted values");
   }
   const bool few = sites_in(tag) < 3;
   for (auto& [shard, group] : groups) {
@@ -232,7 +234,7 @@ bool State::asks_in_vain(const wire::Member& member, const wire::Tag& tag) const
   const auto& poll = rounds_.at(tag).poll;
   const bool time_decides = poll.has_value() && poll->doubt_since != base::kNever;
   if (time_decides && !JCCL_PLANTED("a-vote-in-doubt-is-a-cross-wait")) return false;
-  const auto& syncs = lives_.at(member.incarnation).syncs;
+  const auto& syncs = processes_.at(member.incarnation).syncs;
   const auto asked = syncs.find(tag);
   return asked != syncs.end() && !asked->second.fetching && !asked->second.matches;
 }

@@ -29,18 +29,19 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 
 // To one whose START was lost. A contributor may be done by its own word and out by now: this peer
 // was never told of it, and does not get its data any more.
-void State::start_late(const Life& life, Part& part, MasterAttempt& running) {
+void State::start_late(const ProcessRecord& process, Part& part, MasterAttempt& running) {
   const Part* gone = running.lost();
   if (gone == nullptr || JCCL_PLANTED("late-start-names-the-evicted")) {
     part.told_again = now_;
-    return send_start(life, part, running);
+    return send_start(process, part, running);
   }
   if (!part.contributes()) {
     part.failed = true;
     return;
   }
   const wire::Tag tag = running.round().tag;  // the attempt's own is gone with it
-  abort(tag, Code::kPeerLost, cat(gone->site, " is out, and ", name(life), " had not begun"), true);
+  abort(tag, Code::kPeerLost, cat(gone->site, " is out, and ", name(process), " had not begun"),
+        true);
 }
 
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
@@ -51,13 +52,13 @@ wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   return found == running_.end() ? wire::Tag{} : found->second;
 }
 
-void State::on_done(Life& life, const wire::Done& done) {
+void State::on_done(ProcessRecord& process, const wire::Done& done) {
   const wire::Tag tag = running_tag(done.attempt);
-  if (tag.empty()) return answer(life, {done.attempt, {}});
+  if (tag.empty()) return answer(process, {done.attempt, {}});
   MasterAttempt& running = *rounds_.at(tag).running;
-  Part* part = running.part_of(life.incarnation);
+  Part* part = running.part_of(process.incarnation);
   if (part == nullptr) {
-    running.askers.insert(life.conn);
+    running.askers.insert(process.conn);
     return;
   }
   if (!part->done.has_value()) {
@@ -70,72 +71,23 @@ void State::on_done(Life& life, const wire::Done& done) {
   touch(tag);
 }
 
-void State::on_query(Life& life, const wire::Query& query) {
-  const wire::Tag tag = running_tag(query.about.attempt);
-  answer(life, query.about);
-  if (!tag.empty()) send(life, wire::Waiting{query.about.round, waiting_text(tag)});
-}
-
-// Tells the outcome, now or, of an attempt that still runs, when it is decided.
-void State::answer(Life& life, const wire::Unresolved& about) {
-  const wire::Tag tag = running_tag(about.attempt);
-  if (!tag.empty() && !JCCL_PLANTED("running-told-aborted")) {
-    MasterAttempt& running = *rounds_.at(tag).running;
-    if (running.part_of(life.incarnation) == nullptr) running.askers.insert(life.conn);
-    return;
-  }
-  if (JCCL_PLANTED("unknown-attempt-dropped")) return;
-  // Another master follows this one, and may have committed it; or it is made up.
-  if (about.attempt.epoch > ledger_.epoch() && !JCCL_PLANTED("later-epochs-are-aborted")) return;
-  const bool to_come = about.attempt.epoch == ledger_.epoch() && about.attempt.counter > counter_;
-  if (to_come && !JCCL_PLANTED("attempts-to-come-are-aborted")) return;
-  if (const auto outcome = outcome_of(about, life)) tell_late(life, *outcome);
-}
-
-void State::tell_late(Life& life, const wire::Outcome& outcome) {
-  const bool of_state = ledger_.standing(outcome.round.tag).born;
-  if (outcome.verdict == wire::Verdict::kCommitted && of_state) {
-    life.may_hold[outcome.round.tag] = outcome.round.n;
-  }
-  send(life, outcome);
-}
-
-wire::Outcome AbortedAttempt::told(wire::Incarnation incarnation) const {
-  wire::Outcome told = outcome;
-  const auto own = otherwise.find(incarnation);
-  if (own != otherwise.end()) std::tie(told.code, told.retry) = own->second;
-  return told;
-}
-
-std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
-                                               const Life& life) const {
-  for (const auto& [tag, round] : rounds_) {
-    const auto found = round.memory.aborted.find(about.attempt);
-    if (found == round.memory.aborted.end()) continue;
-    wire::Outcome told = found->second.told(life.incarnation);
-    if (JCCL_PLANTED("late-askers-end-by-deadline") && told.code == Code::kDeadline)
-      told.retry = false;
-    return told;
-  }
-  return ledger_.outcome(about, life.shard);
-}
-
-void State::on_fail(Life& life, const wire::Fail& fail) {
+void State::on_fail(ProcessRecord& process, const wire::Fail& fail) {
   const wire::Tag tag = running_tag(fail.attempt);
   if (tag.empty()) {
     const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
                       fail.cause == Code::kCorrupt;
     for (auto& [other, round] : rounds_) {  // the second report about one broken link
-      if (round.memory.aborted.count(fail.attempt) == 0 || !link || life.id == 0) continue;
-      remember_link(round, fail.attempt, life.id, fail.peer);
+      if (round.memory.aborted.count(fail.attempt) == 0 || !link || process.id == 0) continue;
+      remember_link(round, fail.attempt, process.id, fail.peer);
     }
-    return answer(life, {fail.attempt, {}});
+    return answer(process, {fail.attempt, {}});
   }
   Round& round = rounds_.at(tag);
   MasterAttempt& running = *round.running;
-  Part* part = running.part_of(life.incarnation);
+  Part* part = running.part_of(process.incarnation);
   const bool audited = running.audit.has_value() && running.audit->drawn;
-  if (audited && part != nullptr && part->contributes()) return leave_audit(life, tag, *part, fail);
+  if (audited && part != nullptr && part->contributes())
+    return leave_audit(process, tag, *part, fail);
   if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
   if (!part->contributes() &&
@@ -143,26 +95,26 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     part->failed = true;
     return;
   }
-  const std::string text = cat(name(life), ": ", fail.text);
+  const std::string text = cat(name(process), ": ", fail.text);
   const auto link = std::pair(std::min(part->id, fail.peer), std::max(part->id, fail.peer));
   const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
                        says_what_another_sent(running, *part, fail);
   if (of_link && running.avoided.count(link) > 0) {
-    charge_exit(life, running, Fault::kRefusal, text);  // the plan has nothing go over it
+    charge_exit(process, running, Fault::kRefusal, text);  // the plan has nothing go over it
     return abort(tag, fail.cause, text, true);
   }
   switch (fail.cause) {
     case Code::kGuard:
-      charge_exit(life, running, Fault::kGuard, fail.text);
+      charge_exit(process, running, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
-      return abort(tag, Code::kGuard, text, true, life.site);
+      return abort(tag, Code::kGuard, text, true, process.site);
     case Code::kResync:
-      charge_exit(life, running,
+      charge_exit(process, running,
                   JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
                   text);
-      note_edit(tag, life.site);
+      note_edit(tag, process.site);
       return abort(tag, Code::kResync, text, true, {},
-                   running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
+                   running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : process.site));
     case Code::kCorrupt:
       if (of_link) break;
       if (running.sites_left() >= 3 && !JCCL_PLANTED("corrupt-ends-all")) {
@@ -172,7 +124,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
       if (fail.peer == part->id || running.parts().count(fail.peer) == 0) {
-        charge_exit(life, running, Fault::kWithdrawal, text);
+        charge_exit(process, running, Fault::kWithdrawal, text);
         break;
       }
       part->failed = true;
@@ -190,11 +142,11 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       return refused_by(tag, *part, {fail.cause, text});
     default:
       // A machine whose clock jumps is past its deadlines, too.
-      charge_exit(life, tag, *part,
+      charge_exit(process, tag, *part,
                   fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
   }
   const bool named = of_link && fail.cause != Code::kPeerLost;  // which is judged
-  if (named) remember_link(round, fail.attempt, life.id, fail.peer);
+  if (named) remember_link(round, fail.attempt, process.id, fail.peer);
   abort(tag, told_to_others(fail.cause), text, true);
 }
 
@@ -206,14 +158,14 @@ Code State::told_to_others(Code cause) {
 }
 
 // The call that a part ran for has ended.
-void State::drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
+void State::drop_part(const ProcessRecord& process, const wire::Tag& tag, Part& part, Fault fault,
                       const std::string& why) {
   if (part.done.has_value()) return;
   if (!part.contributes()) {
     part.failed = true;
     return;
   }
-  charge_exit(life, tag, part, fault, why);
+  charge_exit(process, tag, part, fault, why);
   abort(tag, Code::kAborted, why, true);
 }
 
@@ -240,9 +192,9 @@ void State::judge_refusals(const wire::Tag& tag) {
     const Part& part = running.parts().at(id);
     text += cat(text.empty() ? "" : "; ", why.second);
     ended.insert(id);
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr) continue;
-    charge_exit(*life, running, Fault::kRefusal, why.second);
+    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    if (process == nullptr) continue;
+    charge_exit(*process, running, Fault::kRefusal, why.second);
   }
   const Code code = running.refusals.begin()->second.first;
   abort(tag, code, text, true, {}, ended);
@@ -278,16 +230,16 @@ bool State::unequal(const wire::Tag& tag) {
   bool misled = false;  // somebody was: the next attempt may do without the link
   running.forget_untrue_shares(options_.auditor.senders);
   for (const Part* part : wrong) {
-    const Life* life = life_of(part->incarnation);
-    if (running.sites_left() < 3 || life == nullptr) continue;
+    const ProcessRecord* process = record_of(part->incarnation);
+    if (running.sites_left() < 3 || process == nullptr) continue;
     if (is_misled(round, *part)) {
-      names += cat(names.empty() ? ": misled " : ", misled ", name(*life));
+      names += cat(names.empty() ? ": misled " : ", misled ", name(*process));
       misled = true;
       continue;
     }
-    charge_exit(*life, running, Fault::kResult,
+    charge_exit(*process, running, Fault::kResult,
                 cat("another result of round ", running.round().n, " of ", tag));
-    names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
+    names += cat(names.empty() ? ": outvoted " : ", ", name(*process));
     if (!again) ended.insert(part->id);
   }
   if (wrong.empty() && running.sites_left() >= 3) {
@@ -297,9 +249,9 @@ bool State::unequal(const wire::Tag& tag) {
     }
     for (const wire::PeerId id : parted.makers) {
       names += cat(names.empty() ? ": " : ", ", name(id), " sent most another one than it made");
-      const Life* life = life_of(running.parts().at(id).incarnation);
+      const ProcessRecord* process = record_of(running.parts().at(id).incarnation);
       const char* what = "sent others another result than its own";
-      if (life != nullptr) charge_exit(*life, running, Fault::kResult, what);
+      if (process != nullptr) charge_exit(*process, running, Fault::kResult, what);
       if (!again) ended.insert(id);
     }
     misled = !parted.links.empty();
@@ -388,29 +340,30 @@ void State::commit(const wire::Tag& tag) {
     if (!part.evicted) settle_in(id);
   }
   for (const wire::Incarnation incarnation : round.asking) {
-    Life* life = life_of(incarnation);
-    if (life == nullptr || life->syncs.count(tag) == 0) continue;
+    ProcessRecord* process = record_of(incarnation);
+    if (process == nullptr || process->syncs.count(tag) == 0) continue;
     // What matched is the newest no more.
-    life->syncs.at(tag).matches =
-        JCCL_PLANTED("match-outlives-commit") && life->syncs.at(tag).matches;
+    process->syncs.at(tag).matches =
+        JCCL_PLANTED("match-outlives-commit") && process->syncs.at(tag).matches;
   }
   for (const auto& [id, part] : running.parts()) {
-    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr) continue;
-    life->asked.erase(tag);
-    if (!std::exchange(life->in_commit, true)) {
-      blame_.visited(life->key, false, now_);
-      life->served_since = now_;
+    ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    if (process == nullptr) continue;
+    process->asked.erase(tag);
+    if (!std::exchange(process->in_commit, true)) {
+      blame_.visited(process->key, false, now_);
+      process->served_since = now_;
     }
-    life->served_to = now_;
-    life->waited_since = base::kNever;
-    charge_accused(*life);
-    if (life->resumed) send(*life, Ledger::told(record, part.shard));
+    process->served_to = now_;
+    process->waited_since = base::kNever;
+    charge_accused(*process);
+    if (process->resumed) send(*process, Ledger::told(record, part.shard));
   }
   for (const ConnId conn : running.askers) {
     const auto asker = conns_.find(conn);
-    Life* life = asker == conns_.end() ? nullptr : life_of(asker->second);
-    if (life != nullptr && life->conn == conn) tell_late(*life, Ledger::told(record, life->shard));
+    ProcessRecord* process = asker == conns_.end() ? nullptr : record_of(asker->second);
+    if (process != nullptr && process->conn == conn)
+      tell_late(*process, Ledger::told(record, process->shard));
   }
   note("commit", {{"tag", tag},
                   {"n", cat(record.round.n)},
@@ -434,7 +387,7 @@ void State::commit(const wire::Tag& tag) {
   for (const auto& [incarnation, open] : round.ready) late.emplace_back(incarnation, open.ready);
   for (const auto& [incarnation, ready] : late) {
     round.ready.erase(incarnation);
-    if (Life* life = life_of(incarnation)) answer_ready_out_of_turn(*life, ready);
+    if (ProcessRecord* process = record_of(incarnation)) answer_ready_out_of_turn(*process, ready);
   }
   touch(tag);
 }
@@ -490,9 +443,9 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   ++round.aborts;
   touch(tag);
   for (const auto& [id, part] : over.parts()) {
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr || !life->resumed) continue;
-    send(*life, aborted.told(part.incarnation));
+    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    if (process == nullptr || !process->resumed) continue;
+    send(*process, aborted.told(part.incarnation));
   }
   for (const ConnId conn : over.askers) send(conn, outcome);
 }

@@ -231,8 +231,9 @@ void State::ask_for_cells(const wire::Tag& tag) {
     for (const Part* part : group_of(running, shard)) {
       audit.since[part->id] = now_;
       audit.pieces[part->id] += pieces_of(running, *part, asked);
-      const Life* life = life_of(part->incarnation);
-      if (life != nullptr && life->resumed) send(*life, wire::AuditAsk{running.attempt(), asked});
+      const ProcessRecord* process = record_of(part->incarnation);
+      if (process != nullptr && process->resumed)
+        send(*process, wire::AuditAsk{running.attempt(), asked});
     }
   }
 }
@@ -254,36 +255,39 @@ std::vector<std::uint32_t> State::owed_cells(const MasterAttempt& running, const
 
 // It goes, or ends its call, while an audit asks for cells that it added up: who went whenever a
 // wrong sum of its is drawn would never be convicted.
-void State::note_unshown(const Life& life, const MasterAttempt& running, const Part& part) {
+void State::note_unshown(const ProcessRecord& process, const MasterAttempt& running,
+                         const Part& part) {
   if (!running.audit.has_value() || JCCL_PLANTED("who-flees-an-audit-is-free")) return;
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
   for (const std::uint32_t cell : owed_cells(running, part)) {
     if (group[owner_of(begins, cell)]->id != part.id) continue;
-    return hold_against(life, Fault::kWithheld, "left before it showed a sum that an audit drew");
+    return hold_against(process, Fault::kWithheld,
+                        "left before it showed a sum that an audit drew");
   }
 }
 
 // On a new connection: what was said on the old one may be lost.
-void State::ask_anew(const Life& life) {
+void State::ask_anew(const ProcessRecord& process) {
   for (auto& [tag, round] : rounds_) {
     if (!round.running.has_value() || !round.running->audit.has_value()) continue;
     MasterAttempt& running = *round.running;
-    const Part* part = running.part_of(life.incarnation);
+    const Part* part = running.part_of(process.incarnation);
     if (part == nullptr || !part->contributes() || part->evicted) continue;
     if (const auto owed = owed_cells(running, *part); !owed.empty()) {
       running.audit->since.try_emplace(part->id, now_);  // to come back anew buys no time
-      if (!JCCL_PLANTED("lost-asks-stay-lost")) send(life, wire::AuditAsk{running.attempt(), owed});
+      if (!JCCL_PLANTED("lost-asks-stay-lost"))
+        send(process, wire::AuditAsk{running.attempt(), owed});
     }
   }
 }
 
 // What nobody asked for is not kept: each cell counts once, from each that owes it.
-void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
+void State::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown) {
   const wire::Tag tag = running_tag(shown.attempt);
   if (tag.empty()) return;
   MasterAttempt& running = *rounds_.at(tag).running;
-  const Part* part = running.part_of(life.incarnation);
+  const Part* part = running.part_of(process.incarnation);
   if (part == nullptr || !part->contributes() || part->evicted || !running.audit.has_value())
     return;
   const auto open = running.audit->open.find({part->shard, shown.cell});
@@ -354,10 +358,10 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
 // ---- what follows -------------------------------------------------------------------------------
 
 // Counts with two sites as well: what proves it is nobody's word.
-void State::hold_against(const Life& life, Fault fault, const std::string& why) {
-  const double sum = blame_.charge(life.key, life.token, fault, now_);
-  note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
-  if (sum >= kBanAt) guilty_[life.key] = life.site;
+void State::hold_against(const ProcessRecord& process, Fault fault, const std::string& why) {
+  const double sum = blame_.charge(process.key, process.token, fault, now_);
+  note("fault", {{"site", process.site}, {"key", base::to_hex(process.key)}, {"text", why}});
+  if (sum >= kBanAt) guilty_[process.key] = process.site;
 }
 
 // The attempt is over, and goes again without it. `part` and the attempt end here.
@@ -366,15 +370,15 @@ void State::convict(const wire::Tag& tag, const Part& part, const std::string& w
   const std::string site = part.site;
   const std::string why =
       cat(name(part.id), " ", what, ", in round ", running.round().n, " of ", tag);
-  const Life* life = life_of(part.incarnation);
+  const ProcessRecord* process = record_of(part.incarnation);
   note("convicted", {{"tag", tag},
                      {"n", cat(running.round().n)},
                      {"attempt", base::to_text(running.attempt())},
                      {"site", site},
-                     {"key", life == nullptr ? "" : base::to_hex(life->key)},
+                     {"key", process == nullptr ? "" : base::to_hex(process->key)},
                      {"text", why}});
-  if (life != nullptr && !JCCL_PLANTED("the-convicted-pay-nothing")) {
-    hold_against(*life, Fault::kAudit, why);
+  if (process != nullptr && !JCCL_PLANTED("the-convicted-pay-nothing")) {
+    hold_against(*process, Fault::kAudit, why);
   }
   abort(tag, Code::kCorrupt, why, true);
   if (JCCL_PLANTED("the-convicted-stay-in")) return;

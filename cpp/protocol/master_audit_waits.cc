@@ -41,8 +41,8 @@ void State::note_shown(MasterAttempt& running, const Part& part) const {
 // has shown all.
 base::Time State::owes_since(const MasterAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
-  const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-  const bool asked = since != running.audit->since.end() && life != nullptr && life->resumed;
+  const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+  const bool asked = since != running.audit->since.end() && process != nullptr && process->resumed;
   if (!asked || owed_cells(running, part).empty()) return base::kNever;
   return std::max(since->second, woke_at_);
 }
@@ -101,14 +101,14 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
   for (const auto& [id, part] : running.parts()) {
     const base::Duration held = took(*running.audit, id);
     if (owes_since(running, part) == base::kNever || held < patience_with(running, part)) continue;
-    const Life* life = life_of(part.incarnation);
+    const ProcessRecord* process = record_of(part.incarnation);
     const std::string site = part.site;
     const std::string why =
         cat(name(id), " owes ", owed_cells(running, part).size(), " of ", running.audit->batch,
             " cells that an audit asks for, after ", held / base::kMillisecond, " ms, in round ",
             running.round().n, " of ", tag);
     const bool none = running.audit->shown.count(id) == 0 || JCCL_PLANTED("slow-answers-withhold");
-    if (none && !JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
+    if (none && !JCCL_PLANTED("withholding-is-free")) hold_against(*process, Fault::kWithheld, why);
     note_held(site, waited_since(site));  // while the attempt is there
     abort(tag, Code::kPeerLost, why, true);
     put_out(site, held);
@@ -132,21 +132,21 @@ void State::note_owing(const MasterAttempt& running, const Part& part) {
   const base::Duration held = took(*running.audit, part.id);
   const bool any_time = JCCL_PLANTED("audits-of-short-calls-hold-nobody");
   if (held < std::min(options_.silence / 2, any_time ? options_.silence : part.time / 8)) return;
-  const Life& life = *life_of(part.incarnation);
+  const ProcessRecord& process = *record_of(part.incarnation);
   if (JCCL_PLANTED("a-short-deadline-is-withheld-from")) {
-    hold_against(life, Fault::kWithheld, "shows an audit nothing until the deadline");
+    hold_against(process, Fault::kWithheld, "shows an audit nothing until the deadline");
   }
   const bool slower = held >= kSlower * others_take(running, part);
-  if (slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(life, running);
+  if (slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(process, running);
 }
 
 // Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
 // the attempt while that ran.
-void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
+void State::leave_audit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
                         const wire::Fail& fail) {
-  const std::string text = cat(name(life), ": ", fail.text);
-  note_unshown(life, *rounds_.at(tag).running, part);
-  charge_exit(life, tag, part, Fault::kWithdrawal, text);
+  const std::string text = cat(name(process), ": ", fail.text);
+  note_unshown(process, *rounds_.at(tag).running, part);
+  charge_exit(process, tag, part, Fault::kWithdrawal, text);
   abort(tag, Code::kAborted, text, true);
 }
 

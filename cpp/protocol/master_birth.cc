@@ -41,10 +41,10 @@ void State::try_birth(const wire::Tag& tag) {
   drop_claims(&rounds_.at(tag));
   bool noted = false;
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    Life& life = lives_.at(incarnation);
-    const auto asked = life.syncs.find(tag);
-    if (asked == life.syncs.end() || asked->second.noted) continue;
-    note_claim(life, tag);
+    ProcessRecord& process = processes_.at(incarnation);
+    const auto asked = process.syncs.find(tag);
+    if (asked == process.syncs.end() || asked->second.noted) continue;
+    note_claim(process, tag);
     noted = true;
   }
   if (noted) drop_claims(&rounds_.at(tag));  // who is in dispute now
@@ -52,17 +52,18 @@ void State::try_birth(const wire::Tag& tag) {
   if (found.site.empty()) {
     const auto& asking = rounds_.at(tag).asking;
     for (const wire::Incarnation incarnation : asking) {
-      Life& life = lives_.at(incarnation);
-      const auto asked = life.syncs.find(tag);
-      if (asked == life.syncs.end()) continue;
+      ProcessRecord& process = processes_.at(incarnation);
+      const auto asked = process.syncs.find(tag);
+      if (asked == process.syncs.end()) continue;
       if (found.disputed && asked->second.sync.source) {
-        reply_refused(life, tag, Code::kMismatch, found.wait);
+        reply_refused(process, tag, Code::kMismatch, found.wait);
         continue;
       }
       // The text counts those that came; a crowd hears of it with the heartbeats.
       const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
       if (!now) continue;
-      reply_wait(life, asked->second, barred(life).empty() ? found.wait : outsider_text(life));
+      reply_wait(process, asked->second,
+                 barred(process).empty() ? found.wait : outsider_text(process));
     }
     return;
   }
@@ -70,18 +71,19 @@ void State::try_birth(const wire::Tag& tag) {
   wire::BirthRecord birth;
   birth.tag = tag;
   birth.site = found.site;
-  for (const Life* life : shards_of(found.site)) {
-    const wire::Sync& sync = life->syncs.at(tag).sync;
-    birth.sources.push_back(life->incarnation);
+  for (const ProcessRecord* process : shards_of(found.site)) {
+    const wire::Sync& sync = process->syncs.at(tag).sync;
+    birth.sources.push_back(process->incarnation);
     birth.digests.push_back(sync.digest);
     birth.descriptors.push_back(sync.descriptor);
-    if (life->shard == 0) birth.summary = base::to_utf8(sync.summary);
-    note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
+    if (process->shard == 0) birth.summary = base::to_utf8(sync.summary);
+    note("birth",
+         {{"tag", tag}, {"source", name(*process)}, {"digest", base::to_hex(sync.digest)}});
   }
   rounds_.at(tag).claims.clear();
   rounds_.at(tag).half_since.clear();
   journal(std::move(birth));
-  roster_dirty_ = lives_changed_ = true;
+  roster_dirty_ = processes_changed_ = true;
 }
 
 // The sites that are there, and are none of those.
@@ -89,7 +91,7 @@ std::string State::without(const Askers& asked) const {
   constexpr std::size_t kNamed = 8;
   std::string names;
   std::size_t count = 0;
-  for (const auto& [site, lives] : sites_) {
+  for (const auto& [site, processes] : sites_) {
     if (asked.count(site) > 0 || !complete(site) || !kept_outside(site).empty()) continue;
     if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
   }
@@ -102,20 +104,20 @@ std::string State::without(const Askers& asked) const {
 Askers State::askers(const wire::Tag& tag) const {
   Askers sites;
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    const auto found = lives_.find(incarnation);
-    if (found == lives_.end()) continue;
-    const Life& life = found->second;
-    const auto asked = life.syncs.find(tag);
-    if (asked == life.syncs.end()) continue;
-    if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
+    const auto found = processes_.find(incarnation);
+    if (found == processes_.end()) continue;
+    const ProcessRecord& process = found->second;
+    const auto asked = process.syncs.find(tag);
+    if (asked == process.syncs.end()) continue;
+    if (!barred(process).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
     const wire::Sync& sync = asked->second.sync;
-    Asker& site = sites[life.site];
-    site.site = life.site;
-    site.order = std::min(site.order, life.order);
-    site.of = life.shards;
-    site.keys.insert(life.key);
+    Asker& site = sites[process.site];
+    site.site = process.site;
+    site.order = std::min(site.order, process.order);
+    site.of = process.shards;
+    site.keys.insert(process.key);
     site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
-    site.shards[life.shard] = {sync.descriptor, sync.digest};
+    site.shards[process.shard] = {sync.descriptor, sync.digest};
   }
   return sites;
 }
@@ -142,15 +144,16 @@ std::vector<const Asker*> State::most_alike(const Askers& sites) {
 
 // The process that said so is there.
 bool State::is_here(const std::string& site, const Sayer& place) const {
-  if (JCCL_PLANTED("names-keep-claims")) return !lives_at(site).empty();
+  if (JCCL_PLANTED("names-keep-claims")) return !processes_at(site).empty();
   const auto of_key = of_key_.find(place.second);
   if (of_key == of_key_.end()) return false;
-  const auto lives = of_key->second.find(site);
-  return lives != of_key->second.end() &&
-         std::any_of(lives->second.begin(), lives->second.end(), [&](wire::Incarnation one) {
-           return lives_.at(one).shard == place.first ||
-                  JCCL_PLANTED("a-key-is-there-for-all-shards");
-         });
+  const auto processes = of_key->second.find(site);
+  return processes != of_key->second.end() &&
+         std::any_of(processes->second.begin(), processes->second.end(),
+                     [&](wire::Incarnation one) {
+                       return processes_.at(one).shard == place.first ||
+                              JCCL_PLANTED("a-key-is-there-for-all-shards");
+                     });
 }
 
 // A word stands while its process is here, and for a while after that. Who is banned says nothing.
@@ -179,22 +182,26 @@ void State::take_claims_back(const std::string& site) {
 }
 
 // Once for each time that it asks. Who is not let in says nothing.
-void State::note_claim(Life& life, const wire::Tag& tag) {
-  if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
-  AskedSync& asked = life.syncs.at(tag);
+void State::note_claim(ProcessRecord& process, const wire::Tag& tag) {
+  if (!barred(process).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
+  AskedSync& asked = process.syncs.at(tag);
   const wire::Sync& sync = asked.sync;
   Round& round = rounds_.at(tag);
-  const bool first = sync.source && !round.claims.has(life.site);
-  asked.noted = round.claims.note(
-      {life.site, life.shard, life.shards, life.key, {sync.descriptor, sync.digest}, sync.source},
-      now_);
+  const bool first = sync.source && !round.claims.has(process.site);
+  asked.noted = round.claims.note({process.site,
+                                   process.shard,
+                                   process.shards,
+                                   process.key,
+                                   {sync.descriptor, sync.digest},
+                                   sync.source},
+                                  now_);
   if (!asked.noted) {  // there may be room the next time
     if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
     return;
   }
   if (!first) return;
-  for (Life* sibling : shards_of(life.site)) {  // what they bring counts from now on
-    if (sibling != &life && sibling->syncs.count(tag) > 0) note_claim(*sibling, tag);
+  for (ProcessRecord* sibling : shards_of(process.site)) {  // what they bring counts from now on
+    if (sibling != &process && sibling->syncs.count(tag) > 0) note_claim(*sibling, tag);
   }
 }
 

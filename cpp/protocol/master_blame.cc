@@ -42,7 +42,7 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
   if (const Ban* ban = ban_of(shown.key); ban != nullptr && !JCCL_PLANTED("bans-not-looked-at")) {
     return Status{Code::kBanned, ban_text(shown.key, ban->until_unix_ms, ban->reason)};
   }
-  const auto own = std::count_if(lives_.begin(), lives_.end(), [&](const auto& entry) {
+  const auto own = std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
     return entry.second.key == shown.key && entry.first != hello.incarnation;
   });
   if (own >= base::kLivesOfKeyMax && !JCCL_PLANTED("one-key-takes-all-places")) {
@@ -91,39 +91,40 @@ std::optional<Status> State::token_spent(const std::string& token, std::uint32_t
 }
 
 std::string State::kept_outside(const std::string& site) const {
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    std::string why = kept_outside(lives_.at(incarnation));
+  for (const wire::Incarnation incarnation : processes_at(site)) {
+    std::string why = kept_outside(processes_.at(incarnation));
     if (!why.empty()) return why;
   }
   return {};
 }
 
 // Until somebody does something about it; else it is a matter of time.
-std::string State::barred(const Life& life) const {
-  if (life.id != 0) return {};
-  if (const auto spent = token_spent(life.token, life.uses, {life.shard, life.shards}, life.key)) {
+std::string State::barred(const ProcessRecord& process) const {
+  if (process.id != 0) return {};
+  if (const auto spent =
+          token_spent(process.token, process.uses, {process.shard, process.shards}, process.key)) {
     return spent->text;
   }
-  if (std::string other = key_elsewhere(life); !other.empty()) return other;
-  const bool listed = options_.listed.count(life.key) > 0 || ledger_.let_in(life.key);
+  if (std::string other = key_elsewhere(process); !other.empty()) return other;
+  const bool listed = options_.listed.count(process.key) > 0 || ledger_.let_in(process.key);
   if (options_.admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
-    return cat("waits for an operator: jccl admit ", base::to_hex(life.key));
+    return cat("waits for an operator: jccl admit ", base::to_hex(process.key));
   }
   return {};
 }
 
-std::string State::kept_outside(const Life& life) const {
-  if (life.id != 0) return {};
-  if (std::string why = barred(life); !why.empty()) return why;
+std::string State::kept_outside(const ProcessRecord& process) const {
+  if (process.id != 0) return {};
+  if (std::string why = barred(process); !why.empty()) return why;
   const auto seconds = [&](base::Time end) { return (end - now_) / base::kSecond + 1; };
-  if (const base::Time out = blame_.out_until(life.key); now_ < out) {
+  if (const base::Time out = blame_.out_until(process.key); now_ < out) {
     return cat("is kept out for ", seconds(out),
                " s more, since the run had to go on without it "
                "again and again");
   }
-  const auto throttle = throttles_.find(life.token);
+  const auto throttle = throttles_.find(process.token);
   // Who is known has its own account alone, until others have waited for it as well.
-  const bool known = blame_.known(life.key) && !blame_.held_of_late(life.key, now_);
+  const bool known = blame_.known(process.key) && !blame_.held_of_late(process.key, now_);
   const bool too_few = ledger_.sites() < std::max(1U, options_.min_peers);
   const bool anybody = too_few && !JCCL_PLANTED("nobody-may-begin-anew");  // there is no round
   if (throttle != throttles_.end() && now_ < throttle->second.held_until && !known && !anybody) {
@@ -132,16 +133,16 @@ std::string State::kept_outside(const Life& life) const {
   }
   const bool by_time = throttle != throttles_.end() &&
                        throttle->second.next_at <= throttle->second.held_until && anybody;
-  if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
-      !by_time && is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
+  if (throttle != throttles_.end() && now_ < throttle->second.next_at && !process.gate_passed &&
+      !by_time && is_new(process.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
     const bool faults = throttle->second.for_faults;
     return cat("waits for ", seconds(throttle->second.next_at), " s: ",
                bans > 0 ? cat("after ", bans, " bans")
                : faults ? "after faults of some that came as it does"
                         : "while many come and go without a round",
-               blame_.is_blamed(life.key, now_) ? " new keys and blamed ones enter slowly"
-                                                : " new keys enter slowly");
+               blame_.is_blamed(process.key, now_) ? " new keys and blamed ones enter slowly"
+                                                   : " new keys enter slowly");
   }
   return {};
 }
@@ -159,10 +160,10 @@ void State::open_gates() {
   for (auto& [token, throttle] : throttles_) {
     if (throttle.open || now_ < throttle.next_at) continue;
     throttle.open = true;
-    for (auto& [incarnation, life] : lives_) {
-      life.gate_passed = life.gate_passed || (life.id == 0 && life.token == token);
+    for (auto& [incarnation, process] : processes_) {
+      process.gate_passed = process.gate_passed || (process.id == 0 && process.token == token);
     }
-    lives_changed_ = true;
+    processes_changed_ = true;
   }
 }
 
@@ -198,30 +199,31 @@ std::uint32_t State::caught(const std::string& token) {
 }
 
 // Before its epoch is written: a new key delays the next new one.
-void State::note_entry(const Life& life) {
-  const bool fresh = is_new(life.key);
-  const std::uint32_t times = fresh ? caught(life.token) : 0;
+void State::note_entry(const ProcessRecord& process) {
+  const bool fresh = is_new(process.key);
+  const std::uint32_t times = fresh ? caught(process.token) : 0;
   if (times > 0) {
-    Throttle& one = throttles_[life.token];
+    Throttle& one = throttles_[process.token];
     one.open = false, one.for_faults = true;
     one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(times, kDoublingsMax));
   }
-  if (life.token.empty()) return;
-  const auto use = ledger_.tokens().find(life.token);
-  const bool known = use != ledger_.tokens().end() && use->second.shards.count(life.key) > 0;
-  if (!known) journal(wire::TokenRecord{life.token, false, life.key, life.shard});
+  if (process.token.empty()) return;
+  const auto use = ledger_.tokens().find(process.token);
+  const bool known = use != ledger_.tokens().end() && use->second.shards.count(process.key) > 0;
+  if (!known) journal(wire::TokenRecord{process.token, false, process.key, process.shard});
 }
 
 // Before its epoch is written.
 void State::note_departure(const std::string& site) {
-  for (const Life* life : shards_of(site)) {
-    if (life->in_commit) blame_.served(life->key, life->served_to - life->served_since, now_);
+  for (const ProcessRecord* process : shards_of(site)) {
+    if (process->in_commit)
+      blame_.served(process->key, process->served_to - process->served_since, now_);
   }
-  const Life* in_vain = nullptr;
-  for (const Life* life : shards_of(site)) {
-    if (life->id == 0 || life->in_commit || JCCL_PLANTED("visits-are-free")) continue;
-    blame_.visited(life->key, true, now_);
-    in_vain = life;
+  const ProcessRecord* in_vain = nullptr;
+  for (const ProcessRecord* process : shards_of(site)) {
+    if (process->id == 0 || process->in_commit || JCCL_PLANTED("visits-are-free")) continue;
+    blame_.visited(process->key, true, now_);
+    in_vain = process;
   }
   if (in_vain == nullptr) return;
   Throttle& throttle = throttles_[in_vain->token];
@@ -235,51 +237,51 @@ void State::note_departure(const std::string& site) {
 
 // ---- faults ------------------------------------------------------------------------------------
 
-void State::charge(const Life& life, Fault fault, const std::string& why) {
-  if (life.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
-  const double sum = blame_.charge(life.key, life.token, fault, now_);
-  note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
-  if (sum >= kBanAt) guilty_[life.key] = life.site;
+void State::charge(const ProcessRecord& process, Fault fault, const std::string& why) {
+  if (process.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
+  const double sum = blame_.charge(process.key, process.token, fault, now_);
+  note("fault", {{"site", process.site}, {"key", base::to_hex(process.key)}, {"text", why}});
+  if (sum >= kBanAt) guilty_[process.key] = process.site;
 }
 
 // What no program of ours says, be its user as careless as can be: the others wait meanwhile for a
 // call that can begin.
-void State::charge_invented(const Life& life, const std::string& what) {
-  if (!JCCL_PLANTED("inventions-are-free")) charge(life, Fault::kBadCall, what);
+void State::charge_invented(const ProcessRecord& process, const std::string& what) {
+  if (!JCCL_PLANTED("inventions-are-free")) charge(process, Fault::kBadCall, what);
 }
 
 // Its connection goes for what no peer of ours says, may be back at once, and others wait for it.
 void State::charge_nonsense(ConnId conn) {
   const auto found = conns_.find(conn);
-  const Life* life = found == conns_.end() ? nullptr : life_of(found->second);
-  if (life != nullptr && life->conn == conn) {
-    charge(*life, Fault::kBadCall, "said what is no message of a peer");
+  const ProcessRecord* process = found == conns_.end() ? nullptr : record_of(found->second);
+  if (process != nullptr && process->conn == conn) {
+    charge(*process, Fault::kBadCall, "said what is no message of a peer");
   }
 }
 
 // Of a holder that the master sent it to, and no more. It is one's word: it counts when this one
 // has been in a round, once, and a bounded number of such words (blame.h).
-void State::on_outvoted(Life& life, const wire::Outvoted& said) {
-  const auto offered = life.fetched.find(said.held.tag);
-  const Life* holder = life_of(said.holder);
-  if (offered == life.fetched.end() || offered->second != said.held || holder == nullptr) return;
+void State::on_outvoted(ProcessRecord& process, const wire::Outvoted& said) {
+  const auto offered = process.fetched.find(said.held.tag);
+  const ProcessRecord* holder = record_of(said.holder);
+  if (offered == process.fetched.end() || offered->second != said.held || holder == nullptr) return;
   const auto held = holder->held.find(said.held.tag);
-  if (holder->key == life.key || held == holder->held.end()) return;
-  if (held->second.digest != said.held.digest || life.accuses.size() >= kAccusedMax) return;
-  life.accuses.insert(holder->key);
+  if (holder->key == process.key || held == holder->held.end()) return;
+  if (held->second.digest != said.held.digest || process.accuses.size() >= kAccusedMax) return;
+  process.accuses.insert(holder->key);
   note("outvoted", {{"site", holder->site},
                     {"key", base::to_hex(holder->key)},
-                    {"by", life.site},
+                    {"by", process.site},
                     {"text", cat("part ", said.part, " of revision ", said.held.revision, " of ",
                                  said.held.tag, " is another than most others'")}});
-  if (life.in_commit || JCCL_PLANTED("strangers-words-count")) charge_accused(life);
+  if (process.in_commit || JCCL_PLANTED("strangers-words-count")) charge_accused(process);
 }
 
-void State::charge_accused(Life& life) {
-  for (const wire::PublicKey& key : std::exchange(life.accuses, {})) {
-    for (const auto& [incarnation, one] : lives_) {
-      if (one.key != key || one.id == 0 || !blame_.accused(key, life.key, now_)) continue;
-      charge(one, Fault::kForgery, cat("served another state, as ", life.site, " says"));
+void State::charge_accused(ProcessRecord& process) {
+  for (const wire::PublicKey& key : std::exchange(process.accuses, {})) {
+    for (const auto& [incarnation, one] : processes_) {
+      if (one.key != key || one.id == 0 || !blame_.accused(key, process.key, now_)) continue;
+      charge(one, Fault::kForgery, cat("served another state, as ", process.site, " says"));
     }
   }
 }
@@ -316,10 +318,10 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                              : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
   record.reason = base::to_utf8(reason);
   record.site = of;  // it may be out by now
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.key != key) continue;
-    record.site = life.site;
-    Throttle& throttle = throttles_[life.token];
+  for (const auto& [incarnation, process] : processes_) {
+    if (process.key != key) continue;
+    record.site = process.site;
+    Throttle& throttle = throttles_[process.token];
     ++throttle.bans;
     throttle.banned_at = now_;
     throttle.open = false;
@@ -330,20 +332,24 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                {"key", base::to_hex(key)},
                {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
                {"reason", reason}});
-  expel([&](const Life& life) { return life.key == key && !JCCL_PLANTED("the-banned-stay-in"); },
-        ban_text(key, record.until_unix_ms, record.reason),
-        [&](const std::string& site) { return cat(site, " is banned: ", reason); });
+  expel(
+      [&](const ProcessRecord& process) {
+        return process.key == key && !JCCL_PLANTED("the-banned-stay-in");
+      },
+      ban_text(key, record.until_unix_ms, record.reason),
+      [&](const std::string& site) { return cat(site, " is banned: ", reason); });
 }
 
 // Members go with their sites; the others are refused. How many sites went.
-std::size_t State::expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
+std::size_t State::expel(const std::function<bool(const ProcessRecord&)>& whom,
+                         const std::string& refusal,
                          const std::function<std::string(const std::string&)>& reason) {
   std::set<std::string> sites;
   std::vector<ConnId> outside;
-  for (const auto& [incarnation, life] : lives_) {
-    if (!whom(life)) continue;
-    if (life.id != 0) sites.insert(life.site);
-    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
+  for (const auto& [incarnation, process] : processes_) {
+    if (!whom(process)) continue;
+    if (process.id != 0) sites.insert(process.site);
+    if (process.id == 0 && process.connected()) outside.push_back(process.conn);
   }
   for (const ConnId conn : outside) refuse(conn, Code::kBanned, refusal);
   for (const std::string& site : sites) evict(site, reason(site), "evict");
@@ -353,7 +359,8 @@ std::size_t State::expel(const std::function<bool(const Life&)>& whom, const std
 // The site had to go for what may be nobody's fault.
 void State::put_out(const std::string& site, base::Duration cost) {
   if (ledger_.sites() < 3) return;
-  for (const Life* life : shards_of(site)) blame_.departed(life->key, cost, options_.out_max, now_);
+  for (const ProcessRecord* process : shards_of(site))
+    blame_.departed(process->key, cost, options_.out_max, now_);
 }
 
 }  // namespace jccl::protocol

@@ -43,8 +43,8 @@ std::vector<Part> parts_of(const MasterAttempt& running) {
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do. A READY that was long on its way makes the deadline later here than there:
 // who leaves so shortly before it commits no fault, but the others have lost the attempt.
-void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
-                        const std::string& why) {
+void State::charge_exit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
+                        Fault fault, const std::string& why) {
   Round& round = rounds_.at(tag);
   const bool near = now_ + options_.silence / 4 >= part.deadline;
   const bool over = JCCL_PLANTED("short-calls-are-always-over") ? near : now_ >= part.deadline;
@@ -54,22 +54,23 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
     note_cut_short(round);
     return note_deadline(*round.running);
   }
-  note_exit(life, *round.running);
-  if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));
+  note_exit(process, *round.running);
+  if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(process.site));
   if (near && !JCCL_PLANTED("what-came-late-is-a-fault")) return;
-  charge(life,
-         fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
-         why);
+  charge(
+      process,
+      fault == Fault::kDeadline ? kind_of_deadline(*record_of(process.incarnation), part) : fault,
+      why);
 }
 
 // No READY takes so long to get here. A clock may jump so far, and ends all of its calls by that,
 // but not again and again.
-Fault State::kind_of_deadline(Life& life, const Part& part) {
+Fault State::kind_of_deadline(ProcessRecord& process, const Part& part) {
   const bool far = part.deadline - now_ > std::max(options_.silence, part.time / 2);
   if (!far || JCCL_PLANTED("any-deadline-is-over")) return Fault::kDeadline;
-  const bool same = life.jumped > 0 && now_ < life.jumped + options_.silence / 4;
+  const bool same = process.jumped > 0 && now_ < process.jumped + options_.silence / 4;
   if (same && !JCCL_PLANTED("each-call-of-a-jump-counts")) return Fault::kDeadline;
-  life.jumped = now_;
+  process.jumped = now_;
   return Fault::kRefusal;
 }
 
@@ -90,12 +91,12 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
   return static_cast<double>(own) < share * static_cast<double>(*middle);
 }
 
-void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+void State::charge_exit(const ProcessRecord& process, const MasterAttempt& running, Fault fault,
                         const std::string& text) {
   const bool free = (fault == Fault::kRefusal && JCCL_PLANTED("refusals-take-no-time")) ||
                     (fault == Fault::kResult && JCCL_PLANTED("other-results-take-no-time"));
-  if (!free) note_exit(life, running);
-  charge(life, fault, text);
+  if (!free) note_exit(process, running);
+  charge(process, fault, text);
 }
 
 // Members whose calls would end before their data can have moved: the others need not begin. How
@@ -127,7 +128,7 @@ bool State::hurried(const wire::Tag& tag) {
     const bool waited = round.ready.at(incarnation).time >= kShortCall;
     const bool is_short = asked == least && hasty(incarnation, parts, kShortShare);
     if (is_short && (!waited || JCCL_PLANTED("who-waited-is-hurried"))) {
-      short_of_time.insert(life_of(incarnation)->site);
+      short_of_time.insert(record_of(incarnation)->site);
     }
     reject(tag, incarnation, Code::kDeadline,
            cat("all are READY, but less than ", asked / base::kMillisecond,
@@ -149,7 +150,7 @@ void State::note_deadline(const MasterAttempt& running) {
   const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
   if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
-    return note_exit(*life_of(holder->incarnation), running);
+    return note_exit(*record_of(holder->incarnation), running);
   }
   const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
   if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
@@ -175,7 +176,7 @@ void State::note_deadline(const MasterAttempt& running) {
       (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
   const bool may_be_slow =
       waits && holder == nullptr && !is_late && now_ >= running.since + 2 * options_.heartbeat;
-  if (last != nullptr && !may_be_slow) return note_exit(*life_of(last->incarnation), running);
+  if (last != nullptr && !may_be_slow) return note_exit(*record_of(last->incarnation), running);
   if (last != nullptr && !JCCL_PLANTED("each-deadline-is-the-first")) {
     return note_absence(last->site, running.since, now_ - running.since);
   }
@@ -219,12 +220,12 @@ bool State::note_tight_calls(const MasterAttempt& running) {
   const std::vector<Part> parts = parts_of(running);
   bool any = false;
   for (const Part& part : parts) {
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr || now_ + part.time / kOverShare < part.deadline) continue;
+    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    if (process == nullptr || now_ + part.time / kOverShare < part.deadline) continue;
     const bool whole = running.since - part.called <= part.time / kWholeShare;
     if (!whole && !JCCL_PLANTED("who-waited-has-a-tight-call")) continue;
     if (!hasty(part.incarnation, parts, kTightShare)) continue;
-    note_exit(*life, running);
+    note_exit(*process, running);
     note_spoilt(running.round().tag, part.site);
     any = true;
   }
@@ -264,9 +265,9 @@ bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
     if (&one != holder) others.push_back(one);
   }
   for (const auto& [id, part] : running.parts()) {
-    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
     const bool over = now_ + options_.silence / 4 >= part.deadline;
-    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    if (process == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
     if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
     const bool held_up = holder != nullptr && holder != &part;
     const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part) &&
@@ -282,9 +283,9 @@ bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
     any = true;
     if (held_up && !JCCL_PLANTED("the-hasty-pay-for-holders")) {
       rounds_.at(tag).without.insert(part.site);
-      if (++life->spoilt[tag] < 2) continue;
+      if (++process->spoilt[tag] < 2) continue;
     }
-    note_exit(*life, running);
+    note_exit(*process, running);
   }
   return any;
 }

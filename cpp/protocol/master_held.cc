@@ -21,12 +21,12 @@ constexpr std::size_t kEndedMax = 64;  // remembered until a commit
 
 // Where slow ones are waited for, one that is known may take its time, and go.
 bool State::may_be_slow(const std::string& site) const {
-  const auto& lives = lives_at(site);
+  const auto& processes = processes_at(site);
   return options_.straggler == Straggler::kWait &&
-         std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-           const Life& life = lives_.at(incarnation);
-           const bool long_served = life.served_to - life.served_since >= kKnown;
-           return long_served || blame_.known(life.key);
+         std::all_of(processes.begin(), processes.end(), [&](wire::Incarnation incarnation) {
+           const ProcessRecord& process = processes_.at(incarnation);
+           const bool long_served = process.served_to - process.served_since >= kKnown;
+           return long_served || blame_.known(process.key);
          });
 }
 
@@ -42,8 +42,8 @@ base::Time State::awaited_since(const MasterAttempt& running, const Part& part) 
 // Since when the others wait for the site, in rounds that it takes part in.
 base::Time State::waited_since(const std::string& site) const {
   base::Time since = base::kNever;
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    since = std::min(since, lives_.at(incarnation).waited_since);
+  for (const wire::Incarnation incarnation : processes_at(site)) {
+    since = std::min(since, processes_.at(incarnation).waited_since);
   }
   for (const auto& [tag, round] : rounds_) {
     if (round.running.has_value()) {
@@ -58,22 +58,23 @@ base::Time State::waited_since(const std::string& site) const {
       }
     }
   }
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    since = std::min(since, in_trouble_since(lives_.at(incarnation)));
+  for (const wire::Incarnation incarnation : processes_at(site)) {
+    since = std::min(since, in_trouble_since(processes_.at(incarnation)));
   }
   return since;
 }
 
 // Since when attempts have failed of its links with others that are here still: it may have broken
 // them.
-base::Time State::in_trouble_since(const Life& life) const {
+base::Time State::in_trouble_since(const ProcessRecord& process) const {
   base::Time since = base::kNever;
-  if (life.id == 0 || JCCL_PLANTED("broken-links-hold-nobody")) return since;
+  if (process.id == 0 || JCCL_PLANTED("broken-links-hold-nobody")) return since;
   for (const auto& [tag, round] : rounds_) {
     for (const auto& [link, failures] : round.memory.link_failures) {
-      if (link.first != life.id && link.second != life.id) continue;
-      const Life* other = member_life(link.first == life.id ? link.second : link.first);
-      if (other != nullptr && !is_liar_beside(*other, life))
+      if (link.first != process.id && link.second != process.id) continue;
+      const ProcessRecord* other =
+          member_record(link.first == process.id ? link.second : link.first);
+      if (other != nullptr && !is_liar_beside(*other, process))
         since = std::min(since, failures.since);
     }
   }
@@ -83,8 +84,8 @@ base::Time State::in_trouble_since(const Life& life) const {
 // Before it goes. Honest ones go, too, so some time is free, and more where rounds take long.
 void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
   if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
-  for (const Life* life : shards_of(site)) {
-    charge_time({site, life->key, life->token, since, now_, false}, now_, more_free);
+  for (const ProcessRecord* process : shards_of(site)) {
+    charge_time({site, process->key, process->token, since, now_, false}, now_, more_free);
   }
 }
 
@@ -123,21 +124,22 @@ void State::charge_time(const Departed& by, base::Time until, base::Duration mor
 // attempt may have failed of it.
 void State::note_left(const std::string& site) {
   if (ledger_.sites() < 3 || JCCL_PLANTED("what-the-gone-ended-is-free")) return;
-  const std::vector<Life*> lives = shards_of(site);
+  const std::vector<ProcessRecord*> processes = shards_of(site);
   for (auto& [tag, round] : rounds_) {
-    for (const Life* life : lives) {
-      if (life->id == 0) continue;
-      const Part* part = round.running ? round.running->part_of(life->incarnation) : nullptr;
+    for (const ProcessRecord* process : processes) {
+      if (process->id == 0) continue;
+      const Part* part = round.running ? round.running->part_of(process->incarnation) : nullptr;
       const bool ran = part != nullptr && part->contributes() && !part->evicted;
       const bool between = !round.running.has_value() && round.memory.failed_at != base::kNever &&
-                           owes(tag, life->id);
+                           owes(tag, process->id);
       if (!ran && !between) continue;
-      if (ran) note_unshown(*life, *round.running, *part);
+      if (ran) note_unshown(*process, *round.running, *part);
       base::Time since = between ? round.memory.failed_since : round.running->since;
       if (ran && !part->done.has_value()) since = now_;  // it has paid until now
       RoundMemory& memory = round.memory;
-      memory.left[life->key] = {site, life->key, life->token, since, now_, false};
-      if (ran && memory.ended.size() < kEndedMax) memory.ended[life->key] = memory.left[life->key];
+      memory.left[process->key] = {site, process->key, process->token, since, now_, false};
+      if (ran && memory.ended.size() < kEndedMax)
+        memory.ended[process->key] = memory.left[process->key];
     }
   }
 }
@@ -157,14 +159,14 @@ void State::charge_left(const wire::Tag& tag) {
 }
 
 // It leaves an attempt that runs, and stays: unless the others have waited too long for it.
-void State::note_exit(const Life& life, const MasterAttempt& running) {
+void State::note_exit(const ProcessRecord& process, const MasterAttempt& running) {
   if (JCCL_PLANTED("exits-take-no-time")) return;
-  if (life.id == 0) return note_held(life.site, running.since);
-  note_absence(life.site, running.since);
+  if (process.id == 0) return note_held(process.site, running.since);
+  note_absence(process.site, running.since);
   if (ledger_.sites() < 3 || JCCL_PLANTED("pauses-are-free")) return;
   RoundMemory& memory = rounds_.at(running_tag(running.attempt())).memory;
-  memory.left[life.key] = {life.site, life.key, life.token, now_, now_, true};
-  if (memory.ended.size() < kEndedMax) memory.ended[life.key] = memory.left.at(life.key);
+  memory.left[process.key] = {process.site, process.key, process.token, now_, now_, true};
+  if (memory.ended.size() < kEndedMax) memory.ended[process.key] = memory.left.at(process.key);
 }
 
 void State::note_absence(const std::string& site, base::Time since, base::Duration more_free) {
@@ -173,10 +175,10 @@ void State::note_absence(const std::string& site, base::Time since, base::Durati
 }
 
 bool State::pays(const std::string& site) const {
-  const auto& lives = lives_at(site);
+  const auto& processes = processes_at(site);
   if (JCCL_PLANTED("the-skipped-pay-nothing")) return false;
-  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-    return now_ < blame_.out_until(lives_.at(incarnation).key);
+  return std::any_of(processes.begin(), processes.end(), [&](wire::Incarnation incarnation) {
+    return now_ < blame_.out_until(processes_.at(incarnation).key);
   });
 }
 

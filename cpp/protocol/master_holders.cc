@@ -33,13 +33,13 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
 // It is the process whose state revision 0 is. In a later life too, which may be let in by another
 // tag before it says that it has this one. Its number is enough to be waited for: who names it in
 // vain gains no more than who says that it fetches.
-bool State::has_first(const Life& life, const wire::Tag& tag) const {
+bool State::has_first(const ProcessRecord& process, const wire::Tag& tag) const {
   const Standing& at = ledger_.standing(tag);
-  if (life.shard >= at.sources.size()) return false;
-  const wire::Incarnation source = at.sources[life.shard];
+  if (process.shard >= at.sources.size()) return false;
+  const wire::Incarnation source = at.sources[process.shard];
   const bool later = at.committed == 0 && !JCCL_PLANTED("source-of-one-life") &&
-                     base::process_of(source) == base::process_of(life.incarnation);
-  return later || source == life.incarnation;
+                     base::process_of(source) == base::process_of(process.incarnation);
+  return later || source == process.incarnation;
 }
 
 // That they may have it is, of those that are here, their own word. So while no holder is known
@@ -57,24 +57,25 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   const auto known = at.digests.find(shard);
   if (known == at.digests.end()) return votes_awaited(tag);
   const bool too_long = now_ >= awaited_until(rounds_.at(tag));
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.id == 0 || life.shard != shard) continue;
-    const bool believed = !too_long || !life.connected();
+  for (const auto& [incarnation, process] : processes_) {
+    if (process.id == 0 || process.shard != shard) continue;
+    const bool believed = !too_long || !process.connected();
     // Not back since the master's restart, or lost again before its Resume: nothing known of it.
-    const bool heard = JCCL_PLANTED("known-by-its-hello") ? life.seen : life.said_held;
+    const bool heard = JCCL_PLANTED("known-by-its-hello") ? process.seen : process.said_held;
     if (!heard && believed) return true;
-    if (life.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
+    if (process.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;  // wants that revision itself
     }
-    const bool reported = holds_newest(life, tag);
-    const auto behind = life.behind.find(tag);
-    if (!reported && behind != life.behind.end() && behind->second == at.committed &&
+    const bool reported = holds_newest(process, tag);
+    const auto behind = process.behind.find(tag);
+    if (!reported && behind != process.behind.end() && behind->second == at.committed &&
         !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;
     }
-    if (!reported && believed && (contributed(life.id, tag) || has_first(life, tag))) return true;
-    const bool right = reported && life.held.at(tag).digest == known->second;
-    if (right && !life.connected()) return true;
+    if (!reported && believed && (contributed(process.id, tag) || has_first(process, tag)))
+      return true;
+    const bool right = reported && process.held.at(tag).digest == known->second;
+    if (right && !process.connected()) return true;
   }
   return false;
 }
@@ -84,13 +85,13 @@ bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
   const std::uint64_t newest = ledger_.standing(tag).committed;
   const bool too_long = now_ >= awaited_until(rounds_.at(tag));
   const auto gets_it = [&](const auto& entry) {
-    const Life& life = entry.second;
-    if (too_long && life.connected()) return false;
-    const auto offered = life.may_hold.find(tag);
-    return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
-           !JCCL_PLANTED("fetcher-not-awaited");
+    const ProcessRecord& process = entry.second;
+    if (too_long && process.connected()) return false;
+    const auto offered = process.may_hold.find(tag);
+    return process.shard == shard && offered != process.may_hold.end() &&
+           offered->second == newest && !JCCL_PLANTED("fetcher-not-awaited");
   };
-  return may_publish(tag, shard) || std::any_of(lives_.begin(), lives_.end(), gets_it);
+  return may_publish(tag, shard) || std::any_of(processes_.begin(), processes_.end(), gets_it);
 }
 
 // Looked up once for all who ask: with a crowd of askers a look at all lives for each is n².
@@ -98,12 +99,12 @@ Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
   Serving serving;
   const auto& digests = ledger_.standing(tag).digests;
   const auto known = digests.find(shard);
-  for (const auto& [incarnation, life] : lives_) {
+  for (const auto& [incarnation, process] : processes_) {
     if (known == digests.end()) break;
-    if (!life.connected() || life.shard != shard) continue;
-    const auto held = life.held.find(tag);
-    if (held != life.held.end() && held->second.digest == known->second) {
-      serving.holders.push_back(&life);
+    if (!process.connected() || process.shard != shard) continue;
+    const auto held = process.held.find(tag);
+    if (held != process.held.end() && held->second.digest == known->second) {
+      serving.holders.push_back(&process);
     }
   }
   serving.awaited = awaited(tag, shard);
@@ -111,19 +112,21 @@ Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
 }
 
 // There are holders, but they can only dial out, like the asker.
-bool State::out_of_reach(const Serving& serving, const Life& asker) const {
+bool State::out_of_reach(const Serving& serving, const ProcessRecord& asker) const {
   return holders_of(serving, asker).empty() &&
-         std::any_of(serving.holders.begin(), serving.holders.end(),
-                     [&](const Life* one) { return one->incarnation != asker.incarnation; });
+         std::any_of(serving.holders.begin(), serving.holders.end(), [&](const ProcessRecord* one) {
+           return one->incarnation != asker.incarnation;
+         });
 }
 
-std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& asker) const {
+std::vector<wire::Member> State::holders_of(const Serving& serving,
+                                            const ProcessRecord& asker) const {
   std::vector<wire::Member> members, observers;
-  for (const Life* life : serving.holders) {
-    if (life->incarnation == asker.incarnation) continue;
-    if (life->addresses.empty() && asker.addresses.empty()) continue;
-    auto& list = life->id != 0 ? members : observers;
-    if (list.size() < kHoldersMax) list.push_back(member_of(*life));
+  for (const ProcessRecord* process : serving.holders) {
+    if (process->incarnation == asker.incarnation) continue;
+    if (process->addresses.empty() && asker.addresses.empty()) continue;
+    auto& list = process->id != 0 ? members : observers;
+    if (list.size() < kHoldersMax) list.push_back(member_of(*process));
     if (members.size() == kHoldersMax) break;
   }
   return members.empty() ? observers : members;

@@ -25,7 +25,7 @@ constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                           wire::PeerId named, bool juniors_pay) {
-  const bool gone = member_life(reporter) == nullptr || member_life(named) == nullptr;
+  const bool gone = member_record(reporter) == nullptr || member_record(named) == nullptr;
   if (named == reporter || gone) return;
   const auto [one, two] = std::minmax(reporter, named);
   const base::Time since = round.running ? round.running->since : round.memory.failed_since;
@@ -78,81 +78,82 @@ LinkSet State::avoided_links(base::Time now) const {
 // says nothing of the other.
 void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since,
                                 bool juniors_pay) {
-  const auto counts = [&](const Life* life, const Life* other) {
-    return life != nullptr && other != nullptr &&
+  const auto counts = [&](const ProcessRecord* process, const ProcessRecord* other) {
+    return process != nullptr && other != nullptr &&
            (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"));
   };
-  const std::array ends{std::pair{member_life(one), member_life(two)},
-                        std::pair{member_life(two), member_life(one)}};
-  for (const auto& [life, other] : ends) {
-    if (!counts(life, other) || weighs_nothing(*life, *other)) continue;
-    blame_.broke(life->key, broken_with(*other), now_);
+  const std::array ends{std::pair{member_record(one), member_record(two)},
+                        std::pair{member_record(two), member_record(one)}};
+  for (const auto& [process, other] : ends) {
+    if (!counts(process, other) || weighs_nothing(*process, *other)) continue;
+    blame_.broke(process->key, broken_with(*other), now_);
   }
   const auto common = [&](const auto& end) {
-    const auto& [life, other] = end;
-    if (!counts(life, other)) return false;
-    const bool more = blame_.broken(life->key, 1, now_) > blame_.broken(other->key, 1, now_);
-    const bool often = blame_.broken_elsewhere(life->key, broken_with(*other), now_) >= 0;
+    const auto& [process, other] = end;
+    if (!counts(process, other)) return false;
+    const bool more = blame_.broken(process->key, 1, now_) > blame_.broken(other->key, 1, now_);
+    const bool often = blame_.broken_elsewhere(process->key, broken_with(*other), now_) >= 0;
     return more && (often || JCCL_PLANTED("an-accident-makes-a-common-end")) &&
            !JCCL_PLANTED("one-link-after-the-other-is-free");
   };
   const std::array is_common{common(ends[0]), common(ends[1])};
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    const auto& [life, other] = ends[i];
-    if (!counts(life, other)) continue;
-    const bool junior = juniors_pay && is_junior(*life, *other) && !is_common[1 - i] &&
+    const auto& [process, other] = ends[i];
+    if (!counts(process, other)) continue;
+    const bool junior = juniors_pay && is_junior(*process, *other) && !is_common[1 - i] &&
                         !JCCL_PLANTED("free-keys-hold-nobody");
     if (!is_common[i] && !junior) continue;
-    note_absence(life->site, junior ? in_trouble_since(*life) : since);
+    note_absence(process->site, junior ? in_trouble_since(*process) : since);
   }
 }
 
 // What links with one that has lied say of who has not is as good as its word.
-bool State::is_liar_beside(const Life& other, const Life& life) const {
-  return blame_.is_blamed(other.key, now_) && !blame_.is_blamed(life.key, now_) &&
+bool State::is_liar_beside(const ProcessRecord& other, const ProcessRecord& process) const {
+  return blame_.is_blamed(other.key, now_) && !blame_.is_blamed(process.key, now_) &&
          !JCCL_PLANTED("liars-links-weigh-as-much");
 }
 
 // Of a link with a junior, against the one that has served: unless its links with as many juniors
 // as half of the others that are here have failed. That is no single one that breaks links under
 // one free key after the other.
-bool State::weighs_nothing(const Life& life, const Life& junior) const {
-  if (is_liar_beside(junior, life)) return true;
-  if (!is_junior(junior, life)) return false;
+bool State::weighs_nothing(const ProcessRecord& process, const ProcessRecord& junior) const {
+  if (is_liar_beside(junior, process)) return true;
+  if (!is_junior(junior, process)) return false;
   if (JCCL_PLANTED("links-with-juniors-weigh-nothing")) return true;
   std::size_t broken = 0, others = 0;
   for (const auto& [id, member] : ledger_.members()) {
-    const Life* other = life_of(member.incarnation);
-    if (other == nullptr || !other->connected() || member.site == life.site) continue;
+    const ProcessRecord* other = record_of(member.incarnation);
+    if (other == nullptr || !other->connected() || member.site == process.site) continue;
     ++others;
-    const bool failed = cuts_.count(std::minmax(life.key, member.key)) > 0;
-    broken += failed && is_junior(*other, life);
+    const bool failed = cuts_.count(std::minmax(process.key, member.key)) > 0;
+    broken += failed && is_junior(*other, process);
   }
   return broken < 2 || 2 * broken < others;
 }
 
 // A token of one use is somebody's, and so are all keys that came by it.
-std::string State::broken_with(const Life& other) {
+std::string State::broken_with(const ProcessRecord& other) {
   return other.uses == 1 ? other.token : base::to_hex(other.key);
 }
 
 // Whether one of the two had to go of late for a link with just the other.
 bool State::one_has_yielded(wire::PeerId one, wire::PeerId two) const {
-  const Life *life = member_life(one), *other = member_life(two);
-  if (life == nullptr || other == nullptr) return false;
-  return blame_.yielded(life->key, other->key, now_) || blame_.yielded(other->key, life->key, now_);
+  const ProcessRecord *process = member_record(one), *other = member_record(two);
+  if (process == nullptr || other == nullptr) return false;
+  return blame_.yielded(process->key, other->key, now_) ||
+         blame_.yielded(other->key, process->key, now_);
 }
 
 // Not those with one that was put out for them.
 void State::forgive_links_with(wire::Incarnation incarnation) {
-  const Life* life = life_of(incarnation);
-  if (life == nullptr || JCCL_PLANTED("the-gone-leave-broken-links")) return;
-  blame_.forgive_links_with(broken_with(*life));
+  const ProcessRecord* process = record_of(incarnation);
+  if (process == nullptr || JCCL_PLANTED("the-gone-leave-broken-links")) return;
+  blame_.forgive_links_with(broken_with(*process));
 }
 
-const Life* State::member_life(wire::PeerId id) const {
+const ProcessRecord* State::member_record(wire::PeerId id) const {
   const auto found = ledger_.members().find(id);
-  return found == ledger_.members().end() ? nullptr : life_of(found->second.incarnation);
+  return found == ledger_.members().end() ? nullptr : record_of(found->second.incarnation);
 }
 
 // Values that no encoder writes, from one of three or more. Who of the two is wrong nobody can
@@ -190,39 +191,39 @@ std::string_view State::words_of(wire::ViolationKind kind) {
 
 // One's word weighs little, and counts as such words of joiners do (blame.h): nobody is framed by
 // it. What most others saw is a fault like another result.
-void State::on_violation(const Life& life, const wire::Violation& said) {
-  const Life* sender = member_life(said.peer);
-  if (life.id == 0 || sender == nullptr) return;
-  if (sender->key == life.key || sender->site == life.site) return;
+void State::on_violation(const ProcessRecord& process, const wire::Violation& said) {
+  const ProcessRecord* sender = member_record(said.peer);
+  if (process.id == 0 || sender == nullptr) return;
+  if (sender->key == process.key || sender->site == process.site) return;
   std::set<std::string> others = member_sites();
   others.erase(sender->site);
   // Of two nobody can say which is wrong, and one is most of the others.
   const bool counts = ledger_.sites() >= 3 && !JCCL_PLANTED("violations-are-free");
-  const bool by_most = counts && blame_.seen_by_most(sender->key, life.site, others, now_);
-  const bool fresh = !by_most && blame_.accused(sender->key, life.key, now_);
+  const bool by_most = counts && blame_.seen_by_most(sender->key, process.site, others, now_);
+  const bool fresh = !by_most && blame_.accused(sender->key, process.key, now_);
   if (!by_most && !fresh) return;  // written down once, however often it is said
   const std::string what = cat("a frame of round data ", words_of(said.kind));
   note("violation", {{"site", sender->site},
                      {"key", base::to_hex(sender->key)},
-                     {"by", life.site},
+                     {"by", process.site},
                      {"text", what}});
   if (by_most) {
     charge(*sender, Fault::kFrames, cat(what, ", as most others say"));
     end_attempts_of(*sender, cat(name(*sender), " sent what no plan allows"));
   } else if (counts) {
-    charge(*sender, Fault::kFrame, cat(what, ", as ", life.site, " says"));
+    charge(*sender, Fault::kFrame, cat(what, ", as ", process.site, " says"));
   }
 }
 
 // Who sends that, and not what the others wait for, would hold them to their deadlines.
-void State::end_attempts_of(const Life& life, const std::string& why) {
+void State::end_attempts_of(const ProcessRecord& process, const std::string& why) {
   std::vector<wire::Tag> tags;
   for (auto& [tag, round] : rounds_) {
-    const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
+    const Part* part = round.running ? round.running->part_of(process.incarnation) : nullptr;
     if (part != nullptr && part->contributes() && !part->evicted) tags.push_back(tag);
   }
   for (const wire::Tag& tag : tags) {
-    note_spoilt(tag, std::string(life.site));
+    note_spoilt(tag, std::string(process.site));
     abort(tag, Code::kCorrupt, why, true);
   }
 }
@@ -255,12 +256,12 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [named, reporters] : running.silent) {
     for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
     const Part& part = running.parts().at(named);
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr) continue;
-    const base::Duration silent = now_ - life->heard;
+    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    if (process == nullptr) continue;
+    const base::Duration silent = now_ - process->heard;
     if (silent >= options_.silence / 2) {
-      hung[part.site] = cat(name(*life), " hangs: no heartbeat for ", silent / base::kMillisecond,
-                            " ms; ", reporters.begin()->second);
+      hung[part.site] = cat(name(*process), " hangs: no heartbeat for ",
+                            silent / base::kMillisecond, " ms; ", reporters.begin()->second);
       continue;
     }
     if (began_late(round, part)) {
@@ -279,8 +280,8 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [reporter, named] : cut) {
     remember_link(round, running.attempt(), reporter, named);
     cut_link(round, reporter, named);
-    Life* life = life_of(running.parts().at(named).incarnation);
-    if (life != nullptr) life->waited_since = std::min(life->waited_since, running.since);
+    ProcessRecord* process = record_of(running.parts().at(named).incarnation);
+    if (process != nullptr) process->waited_since = std::min(process->waited_since, running.since);
   }
   abort(tag, Code::kPeerLost, text, true);
   for (const auto& [site, why] : hung) depart(site, why, "evict");
@@ -306,22 +307,23 @@ void State::avoid_link(wire::PeerId one, wire::PeerId two, base::Duration held) 
 }
 
 // In commits, as a member; what is more than kSeniority says nothing more.
-base::Duration State::served(const Life& life) const {
-  const base::Duration now = life.in_commit ? life.served_to - life.served_since : 0;
-  return std::min(kSeniority, blame_.served(life.key) + now);
+base::Duration State::served(const ProcessRecord& process) const {
+  const base::Duration now = process.in_commit ? process.served_to - process.served_since : 0;
+  return std::min(kSeniority, blame_.served(process.key) + now);
 }
 
 // Not half as much; and not since it had to go for a link with just that one.
-bool State::served_less(const Life& life, const Life& other) const {
-  const bool yielded = blame_.yielded(life.key, other.key, now_);
-  return 2 * served(life) < served(other) && (!yielded || JCCL_PLANTED("who-yielded-is-a-junior"));
+bool State::served_less(const ProcessRecord& process, const ProcessRecord& other) const {
+  const bool yielded = blame_.yielded(process.key, other.key, now_);
+  return 2 * served(process) < served(other) &&
+         (!yielded || JCCL_PLANTED("who-yielded-is-a-junior"));
 }
 
 // It came with a token for many, or with none, and has served for less: such keys are free, so that
 // a broken link weighs nothing against the other end.
-bool State::is_junior(const Life& life, const Life& other) const {
-  const bool paid_for = life.uses == 1 && !JCCL_PLANTED("tokens-of-one-use-are-free");
-  return !paid_for && served_less(life, other) && !JCCL_PLANTED("fresh-keys-weigh-as-much");
+bool State::is_junior(const ProcessRecord& process, const ProcessRecord& other) const {
+  const bool paid_for = process.uses == 1 && !JCCL_PLANTED("tokens-of-one-use-are-free");
+  return !paid_for && served_less(process, other) && !JCCL_PLANTED("fresh-keys-weigh-as-much");
 }
 
 // With so many others it broke links of late: with each twice or more often, or with a third, too.
@@ -343,10 +345,10 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   std::set<wire::PeerId> juniors;
   for (const auto& [link, failures] : memory.link_failures) {
     for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
-      const Life *life = member_life(id), *other = member_life(by);
-      if (life == nullptr || other == nullptr) continue;
-      (weighs_nothing(*life, *other) ? light : links)[id].insert(by);
-      if (served_less(*life, *other)) juniors.insert(id);
+      const ProcessRecord *process = member_record(id), *other = member_record(by);
+      if (process == nullptr || other == nullptr) continue;
+      (weighs_nothing(*process, *other) ? light : links)[id].insert(by);
+      if (served_less(*process, *other)) juniors.insert(id);
     }
   }
   // Of a newcomer and one that has lied neither end counts, and yet one of them has to go.
@@ -369,14 +371,14 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     most = rank;
   }
   if (worst == 0) return evict_one_that_only_dials(tag, why);
-  const Life& life = *member_life(worst);
+  const ProcessRecord& process = *member_record(worst);
   for (const wire::PeerId by : links.at(worst)) {
-    const Life& other = *member_life(by);
-    if (!is_junior(life, other)) blame_.yield(life.key, other.key, now_);
+    const ProcessRecord& other = *member_record(by);
+    if (!is_junior(process, other)) blame_.yield(process.key, other.key, now_);
   }
   const std::string site = ledger_.members().at(worst).site;
   // For as long as it has cost the others, at least.
-  const base::Time since = std::min(now_, in_trouble_since(life));
+  const base::Time since = std::min(now_, in_trouble_since(process));
   put_out(site, std::max(options_.silence, now_ - since));
   evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
         "evict");
@@ -389,13 +391,13 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
 // if there is a plan without it: anybody can say that it has no address.
 void State::evict_one_that_only_dials(const wire::Tag& tag, const Status& why) {
   const std::vector<Part> parts = parts_for(tag);
-  const Life* least = nullptr;
+  const ProcessRecord* least = nullptr;
   std::size_t dial = 0;
   for (const Part& part : parts) {
-    const Life* life = life_of(part.incarnation);
-    if (life == nullptr || !life->addresses.empty()) continue;
+    const ProcessRecord* process = record_of(part.incarnation);
+    if (process == nullptr || !process->addresses.empty()) continue;
     ++dial;
-    if (least == nullptr || served(*life) <= served(*least)) least = life;
+    if (least == nullptr || served(*process) <= served(*least)) least = process;
   }
   if (dial >= 2 && ledger_.sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
     std::vector<Part> others;

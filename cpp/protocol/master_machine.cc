@@ -38,17 +38,17 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   for (const wire::Record& record : records) ledger_.apply(record);
   begun_ = took_over_ = ledger_.begun();
   for (const auto& [id, member] : ledger_.members()) {
-    Life& life = lives_[member.incarnation];
+    ProcessRecord& process = processes_[member.incarnation];
     sites_[member.site].insert(member.incarnation);
     of_key_[member.key][member.site].insert(member.incarnation);
-    life.incarnation = member.incarnation;
-    life.site = member.site;
-    life.shard = member.shard;
-    life.shards = member.shards;
-    life.key = member.key;
-    life.id = id;
-    life.in_commit = true;  // for all that is known
-    life.heard = life.gone = now;
+    process.incarnation = member.incarnation;
+    process.site = member.site;
+    process.shard = member.shard;
+    process.shards = member.shards;
+    process.key = member.key;
+    process.id = id;
+    process.in_commit = true;  // for all that is known
+    process.heard = process.gone = now;
   }
   know_participants();
 }
@@ -65,15 +65,15 @@ void MasterMachine::State::begin(Time now) {
 void MasterMachine::State::stood_still(const base::OwnPause& pause) {
   const auto by = [&](Time& since) { pause.pass_over(&since); };
   if (!JCCL_PLANTED("own-pause-held-against-peers")) {
-    for (auto& [incarnation, life] : lives_) by(life.heard), by(life.gone);
+    for (auto& [incarnation, process] : processes_) by(process.heard), by(process.gone);
     by(states_crossed_since_);
     by(started_at_);  // nobody could come back in that time
     for (auto& [tag, round] : rounds_) by(round.quorum_since);
   }
   woke_at_ = now_;
   if (JCCL_PLANTED("own-pause-ends-syncs")) return;
-  for (auto& [incarnation, life] : lives_) {
-    for (auto& [tag, asked] : life.syncs) {
+  for (auto& [incarnation, process] : processes_) {
+    for (auto& [tag, asked] : process.syncs) {
       if (asked.deadline != base::kNever) asked.deadline += pause.length();
     }
   }
@@ -104,9 +104,10 @@ void MasterMachine::State::on(const MasterEvent& event) {
     if (closed->nonsense) charge_nonsense(closed->conn);
     on_closed(closed->conn);
   } else if (const auto* probe = std::get_if<ProbeAnswer>(&event)) {
-    Life* life = life_of(probe->incarnation);
-    if (probe->refused && life != nullptr && life->id != 0 && !life->connected()) {
-      depart(life->site, cat(name(*life), " is gone: its listener refuses connections"), "evict");
+    ProcessRecord* process = record_of(probe->incarnation);
+    if (probe->refused && process != nullptr && process->id != 0 && !process->connected()) {
+      depart(process->site, cat(name(*process), " is gone: its listener refuses connections"),
+             "evict");
     }
   } else if (const auto* wish = std::get_if<EvictSite>(&event)) {
     evict(wish->site, cat(wish->site, " was evicted by the operator"), "evict");
@@ -147,50 +148,51 @@ void MasterMachine::State::on_message(const ConnMessage& said) {
     if (!fresh) return refuse(conn, Code::kInvalid, "an Order comes instead of a Hello");
     return on_order(conn, *order, shown);
   }
-  Life* life = entry->second == 0 ? nullptr : life_of(entry->second);
-  if (life == nullptr || life->conn != conn) {
+  ProcessRecord* process = entry->second == 0 ? nullptr : record_of(entry->second);
+  if (process == nullptr || process->conn != conn) {
     return refuse(conn, Code::kInvalid, "the first message must be a Hello");
   }
-  life->heard = now_;
+  process->heard = now_;
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
-    life->progress = beat->progress;
-    life->moving_before = std::exchange(life->moving, beat->moving);
-    life->beat_before = std::exchange(life->beat, now_);
-    note_lacks(*life);
+    process->progress = beat->progress;
+    process->moving_before = std::exchange(process->moving, beat->moving);
+    process->beat_before = std::exchange(process->beat, now_);
+    note_lacks(*process);
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
-    if (life->resumed) return refuse_nonsense(conn, "a second Resume on one connection");
-    return on_resume(*life, *resume);
+    if (process->resumed) return refuse_nonsense(conn, "a second Resume on one connection");
+    return on_resume(*process, *resume);
   }
-  if (std::holds_alternative<wire::Leave>(message)) return on_leave(*life);
-  if (!life->resumed && !JCCL_PLANTED("resume-not-needed"))
+  if (std::holds_alternative<wire::Leave>(message)) return on_leave(*process);
+  if (!process->resumed && !JCCL_PLANTED("resume-not-needed"))
     return refuse_nonsense(conn, "Resume must follow Welcome");
-  on_peer_message(*life, message);
+  on_peer_message(*process, message);
 }
 
-void MasterMachine::State::on_peer_message(Life& life, const wire::Message& message) {
-  if (const auto* ready = std::get_if<wire::Ready>(&message)) return on_ready(life, *ready);
-  if (const auto* done = std::get_if<wire::Done>(&message)) return on_done(life, *done);
-  if (const auto* fail = std::get_if<wire::Fail>(&message)) return on_fail(life, *fail);
-  if (const auto* back = std::get_if<wire::Withdraw>(&message)) return on_withdraw(life, *back);
-  if (const auto* part = std::get_if<wire::AuditPart>(&message)) return on_audit_part(life, *part);
-  if (const auto* query = std::get_if<wire::Query>(&message)) return on_query(life, *query);
-  if (const auto* sync = std::get_if<wire::Sync>(&message)) return on_sync(life, *sync);
+void MasterMachine::State::on_peer_message(ProcessRecord& process, const wire::Message& message) {
+  if (const auto* ready = std::get_if<wire::Ready>(&message)) return on_ready(process, *ready);
+  if (const auto* done = std::get_if<wire::Done>(&message)) return on_done(process, *done);
+  if (const auto* fail = std::get_if<wire::Fail>(&message)) return on_fail(process, *fail);
+  if (const auto* back = std::get_if<wire::Withdraw>(&message)) return on_withdraw(process, *back);
+  if (const auto* part = std::get_if<wire::AuditPart>(&message))
+    return on_audit_part(process, *part);
+  if (const auto* query = std::get_if<wire::Query>(&message)) return on_query(process, *query);
+  if (const auto* sync = std::get_if<wire::Sync>(&message)) return on_sync(process, *sync);
   if (const auto* published = std::get_if<wire::Published>(&message)) {
-    return report(life, published->held);
+    return report(process, published->held);
   }
   if (const auto* outvoted = std::get_if<wire::Outvoted>(&message)) {
-    return on_outvoted(life, *outvoted);
+    return on_outvoted(process, *outvoted);
   }
   if (const auto* seen = std::get_if<wire::Violation>(&message)) {
-    return on_violation(life, *seen);
+    return on_violation(process, *seen);
   }
   if (const auto* measured = std::get_if<wire::Measured>(&message)) {
-    if (life.id != 0) fx_.measured.emplace_back(life.id, *measured);
+    if (process.id != 0) fx_.measured.emplace_back(process.id, *measured);
     return;
   }
-  refuse_nonsense(life.conn, "a message that only the master sends");
+  refuse_nonsense(process.conn, "a message that only the master sends");
 }
 
 // Lives first, for they decide who is waited for; then every tag that anything happened to, each
@@ -200,11 +202,11 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
 void MasterMachine::State::settle() {
   punish();
   open_gates();
-  expire_lives();
+  expire_processes();
   end_holds();
   end_pauses();
   for (int sweep = 0; sweep < kSweepsMax; ++sweep) {
-    if (std::exchange(lives_changed_, false)) {
+    if (std::exchange(processes_changed_, false)) {
       for (const auto& [tag, round] : rounds_) {
         // A state that many ask for, and that is not born: each connection would cost a look at all
         // of them, on every tag that they ask for.
@@ -348,11 +350,11 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
 Time MasterMachine::State::next_wake() const {
   Time wake = base::kNever;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
-  if (!lives_.empty()) by(lives_due_);
+  if (!processes_.empty()) by(processes_due_);
   for (const auto& [tag, round] : rounds_) by(due(round, now_));
   for (const auto& [site, until] : holds_) by(held_until(until));
-  if (!touched_.empty() || lives_changed_) by(now_ + 1);
-  if (!lives_.empty()) by(next_tick_);
+  if (!touched_.empty() || processes_changed_) by(now_ + 1);
+  if (!processes_.empty()) by(next_tick_);
   return wake;
 }
 

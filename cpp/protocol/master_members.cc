@@ -28,10 +28,10 @@ constexpr std::size_t kEpochNamesMax = 2048;  // bytes, of one line of the histo
 
 bool State::complete(const std::string& site) const {
   std::uint32_t present = 0, shards = 0;
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    const Life& life = lives_.at(incarnation);
-    shards = life.shards;
-    present += life.connected() && life.resumed;
+  for (const wire::Incarnation incarnation : processes_at(site)) {
+    const ProcessRecord& process = processes_.at(incarnation);
+    shards = process.shards;
+    present += process.connected() && process.resumed;
   }
   return shards > 0 && present == shards;
 }
@@ -46,10 +46,10 @@ bool State::wants_in(const std::string& site) const {
   const auto& shards = sites_.at(site);
   bool all_match = true;
   for (const wire::Incarnation incarnation : shards) {
-    const Life& life = lives_.at(incarnation);
-    if (life.id != 0) return false;
-    all_match = all_match && !life.syncs.empty();
-    for (const auto& [tag, asked] : life.syncs) {
+    const ProcessRecord& process = processes_.at(incarnation);
+    if (process.id != 0) return false;
+    all_match = all_match && !process.syncs.empty();
+    for (const auto& [tag, asked] : process.syncs) {
       const bool behind = JCCL_PLANTED("joiner-one-behind") &&
                           asked.sync.revision + 1 == ledger_.standing(tag).committed;
       all_match = all_match && (asked.matches || behind) && admission_open(tag, site);
@@ -85,9 +85,10 @@ bool State::admit_some() {
   if (observers() == 0 || gathers()) return false;
   std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
   for (const auto& [site, shards] : sites_) {
-    if (lives_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;
+    if (processes_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;
     std::uint64_t order = UINT64_MAX;
-    for (const wire::Incarnation shard : shards) order = std::min(order, lives_.at(shard).order);
+    for (const wire::Incarnation shard : shards)
+      order = std::min(order, processes_.at(shard).order);
     by_order[order] = site;
   }
   if (by_order.empty()) return false;
@@ -112,13 +113,13 @@ void State::turn_away(const std::string& site) {
   const std::string text =
       cat("the run has ", ledger_.members().size(), " members and takes ", options_.members_max,
           "; there is no room for the ", sites_.at(site).size(), " of ", site);
-  for (Life* life : shards_of(site)) {
+  for (ProcessRecord* process : shards_of(site)) {
     std::vector<wire::Tag> asked;
-    for (const auto& [tag, sync] : life->syncs) asked.push_back(tag);
-    for (const wire::Tag& tag : asked) reply_refused(*life, tag, Code::kLimit, text);
+    for (const auto& [tag, sync] : process->syncs) asked.push_back(tag);
+    for (const wire::Tag& tag : asked) reply_refused(*process, tag, Code::kLimit, text);
     for (auto& [tag, round] : rounds_) {
-      if (round.ready.count(life->incarnation) > 0) {
-        reject(tag, life->incarnation, Code::kLimit, text);
+      if (round.ready.count(process->incarnation) > 0) {
+        reject(tag, process->incarnation, Code::kLimit, text);
       }
     }
   }
@@ -131,27 +132,27 @@ void State::admit(const std::vector<std::string>& sites) {
   std::string reason;
   std::vector<wire::Incarnation> current;
   for (const std::string& site : sites) {
-    for (Life* life : shards_of(site)) {
-      life->id = next++;
-      members.push_back(member_of(*life));
-      current.push_back(life->incarnation);
-      note_entry(*life);
+    for (ProcessRecord* process : shards_of(site)) {
+      process->id = next++;
+      members.push_back(member_of(*process));
+      current.push_back(process->incarnation);
+      note_entry(*process);
     }
     reason += cat(reason.empty() ? "" : ", ", site);
     note("admit", {{"site", site}});
   }
   write_epoch(std::move(members), next, cat("admitted ", reason));
   for (const wire::Incarnation incarnation : current) {
-    Life* life = life_of(incarnation);
+    ProcessRecord* process = record_of(incarnation);
     std::vector<wire::Tag> tags;
-    for (const auto& [tag, asked] : life->syncs) {
+    for (const auto& [tag, asked] : process->syncs) {
       const bool behind = JCCL_PLANTED("joiner-one-behind") && ledger_.standing(tag).born;
       // A call elsewhere may be why it is let in: members that are READY here don't wait for it.
-      if ((asked.matches && may_enter(*life, tag)) || behind) tags.push_back(tag);
+      if ((asked.matches && may_enter(*process, tag)) || behind) tags.push_back(tag);
     }
-    for (const wire::Tag& tag : tags) reply_current(*life, tag);
+    for (const wire::Tag& tag : tags) reply_current(*process, tag);
     for (const auto& [tag, round] : rounds_) {
-      if (round.ready.count(incarnation) > 0) enter(tag, life->site);
+      if (round.ready.count(incarnation) > 0) enter(tag, process->site);
     }
   }
 }
@@ -173,15 +174,15 @@ bool State::nobody_is_new(const wire::Tag& tag) const {
 
 void State::enter(const wire::Tag& tag, const std::string& site) {
   Round& round = rounds_.at(tag);
-  for (const Life* life : shards_of(site)) {
-    if (life->id != 0 && established_.count(life->id) == 0) round.entered.insert(life->id);
+  for (const ProcessRecord* process : shards_of(site)) {
+    if (process->id != 0 && established_.count(process->id) == 0) round.entered.insert(process->id);
   }
   if (!ledger_.standing(tag).born) return;
   std::set<std::string> sharing;
   bool with_known = established_.empty() || JCCL_PLANTED("strangers-vouch-for-each-other");
   for (const auto& [id, member] : ledger_.members()) {
     const bool other =
-        established_.count(id) > 0 && holds_newest(lives_.at(member.incarnation), tag);
+        established_.count(id) > 0 && holds_newest(processes_.at(member.incarnation), tag);
     with_known = with_known || other;
     if (other || round.entered.count(id) > 0) sharing.insert(member.site);
   }
@@ -233,17 +234,17 @@ void State::know_participants() {
 }
 
 // A site is in a round with all its shards or not at all: it stays if any of them holds the state.
-void State::leave_what_it_does_not_hold(const Life& life) {
-  const std::vector<Life*> shards = shards_of(life.site);
+void State::leave_what_it_does_not_hold(const ProcessRecord& process) {
+  const std::vector<ProcessRecord*> shards = shards_of(process.site);
   for (auto& [tag, round] : rounds_) {
-    if (round.assumed.erase(life.id) == 0) continue;
-    const bool stays = holds_newest(life, tag);
+    if (round.assumed.erase(process.id) == 0) continue;
+    const bool stays = holds_newest(process, tag);
     bool last = true;
-    for (const Life* one : shards) {
+    for (const ProcessRecord* one : shards) {
       if (stays) round.assumed.erase(one->id);
       last = last && round.assumed.count(one->id) == 0;
     }
-    for (const Life* one : shards) {
+    for (const ProcessRecord* one : shards) {
       if (!stays && last) round.entered.erase(one->id);
     }
   }
@@ -257,8 +258,8 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   if (JCCL_PLANTED("ids-given-again") && !members.empty()) record.next_id = members.back().id + 1;
   record.members = std::move(members);
   for (wire::Member& member : record.members) {
-    const Life* life = life_of(member.incarnation);
-    if (life != nullptr && life->seen) member.addresses = life->addresses;
+    const ProcessRecord* process = record_of(member.incarnation);
+    if (process != nullptr && process->seen) member.addresses = process->addresses;
   }
   record.reason = std::move(reason);
   std::string names;
@@ -280,11 +281,12 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   }
   note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
   journal(std::move(record));
-  roster_dirty_ = lives_changed_ = true;
+  roster_dirty_ = processes_changed_ = true;
 }
 
-wire::Member State::member_of(const Life& life) const {
-  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, life.key};
+wire::Member State::member_of(const ProcessRecord& process) const {
+  return {process.id,     process.incarnation, process.site, process.shard,
+          process.shards, process.addresses,   process.key};
 }
 
 wire::Roster State::roster() const {
@@ -292,7 +294,7 @@ wire::Roster State::roster() const {
   roster.epoch = ledger_.epoch();
   roster.links.generation = links_;
   for (const auto& [id, member] : ledger_.members()) {
-    roster.members.push_back(member_of(lives_.at(member.incarnation)));
+    roster.members.push_back(member_of(processes_.at(member.incarnation)));
   }
   std::set<wire::Tag> tags;
   for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
@@ -308,26 +310,26 @@ void State::flush_roster() {
   const wire::Roster whole = roster();
   wire::Roster change = change_of(told_, whole);
   change.why = std::exchange(departures_, {});
-  for (auto& [incarnation, life] : lives_) {
-    if (!life.connected() || !life.resumed) continue;
-    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch &&
-                         life.told_as_member == (life.id != 0);
-    tell(life, follows ? change : whole);
+  for (auto& [incarnation, process] : processes_) {
+    if (!process.connected() || !process.resumed) continue;
+    const bool follows = told_.epoch != 0 && process.roster_epoch == told_.epoch &&
+                         process.told_as_member == (process.id != 0);
+    tell(process, follows ? change : whole);
   }
   told_ = whole;
 }
 
 // Who is no member hears where the tags stand, and of nobody: not where they are, nor how to link.
-void State::tell(Life& life, wire::Roster roster) {
-  life.roster_epoch = roster.epoch;
-  life.told_as_member = life.id != 0;
-  if (life.id == 0 && !JCCL_PLANTED("observers-hear-of-members")) {
+void State::tell(ProcessRecord& process, wire::Roster roster) {
+  process.roster_epoch = roster.epoch;
+  process.told_as_member = process.id != 0;
+  if (process.id == 0 && !JCCL_PLANTED("observers-hear-of-members")) {
     roster.members.clear(), roster.left.clear(), roster.why.clear();
-    const bool fetches = std::any_of(life.syncs.begin(), life.syncs.end(),
+    const bool fetches = std::any_of(process.syncs.begin(), process.syncs.end(),
                                      [](const auto& sync) { return sync.second.fetching; });
     if (!fetches) roster.links = {};  // else its holders have the newest secret, too
   }
-  send(life, std::move(roster));
+  send(process, std::move(roster));
 }
 
 std::set<std::string> State::member_sites() const {
@@ -342,24 +344,25 @@ std::uint32_t State::start_peers() const {
   if (said_by_the_operator && !JCCL_PLANTED("the-highest-wish-counts")) {
     return options_.start_peers;
   }
-  const Life* life = patient();
-  return std::max(options_.start_peers, life == nullptr ? 0 : life->start_peers);
+  const ProcessRecord* process = patient();
+  return std::max(options_.start_peers, process == nullptr ? 0 : process->start_peers);
 }
 
 // A wish ends with the life that has it. What most of those wish for counts, or less: one alone
 // would keep a run from starting.
-const Life* State::patient() const {
-  std::vector<const Life*> wishes;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.start_peers > 0) wishes.push_back(&life);
+const ProcessRecord* State::patient() const {
+  std::vector<const ProcessRecord*> wishes;
+  for (const auto& [incarnation, process] : processes_) {
+    if (process.start_peers > 0) wishes.push_back(&process);
   }
   if (wishes.empty()) return nullptr;
   const auto middle = JCCL_PLANTED("the-highest-wish-counts")
                           ? std::prev(wishes.end())
                           : wishes.begin() + static_cast<std::ptrdiff_t>((wishes.size() - 1) / 2);
-  std::nth_element(wishes.begin(), middle, wishes.end(), [](const Life* a, const Life* b) {
-    return std::tie(a->start_peers, a->incarnation) < std::tie(b->start_peers, b->incarnation);
-  });
+  std::nth_element(
+      wishes.begin(), middle, wishes.end(), [](const ProcessRecord* a, const ProcessRecord* b) {
+        return std::tie(a->start_peers, a->incarnation) < std::tie(b->start_peers, b->incarnation);
+      });
   return *middle;
 }
 
@@ -390,14 +393,14 @@ bool State::open_the_door(const wire::Tag& tag) {
     return part.site == parts.begin()->second.site && part.contributes() && !part.done.has_value();
   });
   if (!alone || JCCL_PLANTED("a-sole-member-shuts-the-door")) return false;
-  const bool waited = std::any_of(lives_.begin(), lives_.end(), [&](const auto& entry) {
-    const auto& [incarnation, life] = entry;
+  const bool waited = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const auto& [incarnation, process] = entry;
     const bool calls = round.ready.count(incarnation) > 0;
-    if (life.id != 0) return calls && running.part_of(incarnation) == nullptr;
-    const auto asked = life.syncs.find(tag);
-    const bool current = asked != life.syncs.end() && asked->second.matches;
-    const bool waits = life.connected() && (calls || current);
-    return waits && complete(life.site) && kept_outside(life.site).empty();
+    if (process.id != 0) return calls && running.part_of(incarnation) == nullptr;
+    const auto asked = process.syncs.find(tag);
+    const bool current = asked != process.syncs.end() && asked->second.matches;
+    const bool waits = process.connected() && (calls || current);
+    return waits && complete(process.site) && kept_outside(process.site).empty();
   });
   if (waited) abort(tag, base::Code::kAborted, "others wait to come in", true);
   return waited;

@@ -78,26 +78,26 @@ wire::OrderReply State::kick(const wire::Order& order) {
 
 // It was never let in, so it has no claim to the name: that may be what the order is about.
 wire::OrderReply State::kick_candidate(const std::string& site, const std::string& why) {
-  std::vector<wire::Incarnation> lives;
-  for (const Life* life : shards_of(site)) lives.push_back(life->incarnation);
-  if (lives.empty() || JCCL_PLANTED("candidates-not-kicked")) {
+  std::vector<wire::Incarnation> processes;
+  for (const ProcessRecord* process : shards_of(site)) processes.push_back(process->incarnation);
+  if (processes.empty() || JCCL_PLANTED("candidates-not-kicked")) {
     return refusal(Code::kInvalid,
                    cat("no member has the site ", site, ", and nobody waits outside with it"));
   }
-  for (const wire::Incarnation incarnation : lives) drop_observer(incarnation, why);
+  for (const wire::Incarnation incarnation : processes) drop_observer(incarnation, why);
   return {Code::kOk, cat(site, " was no member and is sent away; it may come back: see ban")};
 }
 
 // The site goes by itself, as nobody but its program knows when that costs the others nothing.
 wire::OrderReply State::drain(const wire::Order& order) {
-  const std::vector<Life*> shards = shards_of(order.subject);
+  const std::vector<ProcessRecord*> shards = shards_of(order.subject);
   if (shards.empty()) {
     return refusal(Code::kInvalid, cat("nobody has the site ", order.subject));
   }
-  for (Life* life : shards) {
-    life->drain =
+  for (ProcessRecord* process : shards) {
+    process->drain =
         cat("drained by an operator", order.reason.empty() ? "" : cat(": ", order.reason));
-    if (life->connected() && life->resumed) send(*life, wire::Drain{life->drain});
+    if (process->connected() && process->resumed) send(*process, wire::Drain{process->drain});
   }
   return {Code::kOk, cat(order.subject, " is asked to leave, and does so between two rounds")};
 }
@@ -109,7 +109,7 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
   }
   if (order.verb == wire::OrderVerb::kAdmit) {
     if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
-    lives_changed_ = true;
+    processes_changed_ = true;
     const bool all = options_.admission == Admission::kAuto;
     if (const Ban* held = ban_of(key); held != nullptr && !JCCL_PLANTED("the-banned-may-come-in")) {
       return {Code::kOk, cat("the key ", brief_key(key), "… may come in when its ban is over: ",
@@ -137,8 +137,8 @@ wire::OrderReply State::revoke(const wire::Order& order) {
   const bool known = ledger_.tokens().count(order.subject) > 0;
   journal(wire::TokenRecord{order.subject, true, {}, 0});
   const std::size_t left = expel(
-      [&](const Life& life) {
-        return life.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
+      [&](const ProcessRecord& process) {
+        return process.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
       },
       cat("the token ", order.subject, " was revoked"),
       [](const std::string& site) { return cat("the token of ", site, " was revoked"); });

@@ -31,7 +31,7 @@ struct AskedSync {  // an open Sync of a connected life
   bool noted = false;                   // among the claims: see note_claim()
 };
 
-struct Life {  // of an incarnation that is a member, or a connected observer
+struct ProcessRecord {  // of an incarnation that is a member, or a connected observer
   wire::Incarnation incarnation = 0;
   std::string site;
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
@@ -83,7 +83,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
 };
 
 struct Serving {  // the newest revision of one shard, for one look at who asks
-  std::vector<const Life*> holders;
+  std::vector<const ProcessRecord*> holders;
   bool awaited = false;             // somebody may turn out to be one
   std::optional<std::string> back;  // fallback_text(), once somebody asks for it
   std::optional<std::string> lost;  // lost_text(), likewise
@@ -127,7 +127,7 @@ struct OpenReady {
 };
 
 // What its last heartbeat says of the attempt; null: nothing.
-const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt);
+const wire::Moving* moving_of(const ProcessRecord& process, const wire::Attempt& attempt);
 
 // An attempt that was aborted: what a part is told that asks, now or when it is connected again.
 struct AbortedAttempt {

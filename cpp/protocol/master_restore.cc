@@ -44,13 +44,14 @@ std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) 
   const Standing& at = ledger_.standing(tag);
   std::map<std::string, std::map<std::uint32_t, wire::Digest>> sites;
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    const Life* life = life_of(incarnation);
-    if (life == nullptr || life->syncs.count(tag) == 0) continue;
-    const AskedSync& asked = life->syncs.at(tag);
+    const ProcessRecord* process = record_of(incarnation);
+    if (process == nullptr || process->syncs.count(tag) == 0) continue;
+    const AskedSync& asked = process->syncs.at(tag);
     if (asked.fetching || (wished && asked.sync.restore == Wish::kNone)) continue;
-    if (life->shard >= at.descriptors.size() || life->shards != at.descriptors.size()) continue;
-    if (at.descriptors[life->shard] != asked.sync.descriptor) continue;
-    sites[life->site][life->shard] = asked.sync.digest;
+    if (process->shard >= at.descriptors.size() || process->shards != at.descriptors.size())
+      continue;
+    if (at.descriptors[process->shard] != asked.sync.descriptor) continue;
+    sites[process->site][process->shard] = asked.sync.digest;
   }
   std::map<std::string, Ballot> whole;
   for (const auto& [site, shards] : sites) {
@@ -61,19 +62,19 @@ std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) 
 }
 
 bool State::may_restore(const std::string& site) const {
-  const auto& lives = lives_at(site);
+  const auto& processes = processes_at(site);
   return JCCL_PLANTED("anybody-restores") ||
-         std::all_of(lives.begin(), lives.end(),
-                     [&](wire::Incarnation one) { return lives_.at(one).may_order; });
+         std::all_of(processes.begin(), processes.end(),
+                     [&](wire::Incarnation one) { return processes_.at(one).may_order; });
 }
 
 // What all processes of a site wish: its shards go back together.
 Wish State::wish_of(const std::string& site, const wire::Tag& tag) const {
   Wish least = Wish::kAgain;
-  for (const wire::Incarnation one : lives_at(site)) {
-    const auto asked = lives_.at(one).syncs.find(tag);
+  for (const wire::Incarnation one : processes_at(site)) {
+    const auto asked = processes_.at(one).syncs.find(tag);
     least = std::min(
-        least, asked == lives_.at(one).syncs.end() ? Wish::kNone : asked->second.sync.restore);
+        least, asked == processes_.at(one).syncs.end() ? Wish::kNone : asked->second.sync.restore);
   }
   return least;
 }
@@ -82,7 +83,7 @@ Wish State::wish_of(const std::string& site, const wire::Tag& tag) const {
 bool State::wish_stands(const wire::Tag& tag) const {
   return ledger_.standing(tag).is_as_wished() &&
          (JCCL_PLANTED("lost-wish-stands") ||
-          std::any_of(lives_.begin(), lives_.end(),
+          std::any_of(processes_.begin(), processes_.end(),
                       [&](const auto& entry) { return holds_newest(entry.second, tag); }));
 }
 
@@ -124,44 +125,44 @@ std::string State::unknown_text(const wire::Tag& tag, const std::string& site,
 // Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
 // once is over: a script that is started again with it goes on with the run. One that was undone,
 // as nobody had that state any more, is none that was fulfilled.
-bool State::answer_wish(Life& life, const wire::Tag& tag) {
-  AskedSync& asked = life.syncs.at(tag);
+bool State::answer_wish(ProcessRecord& process, const wire::Tag& tag) {
+  AskedSync& asked = process.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
   const Wish wish = asked.sync.restore;
   if (wish == Wish::kNone) return false;
-  const auto newest = at.digests.find(life.shard);
+  const auto newest = at.digests.find(process.shard);
   if (newest != at.digests.end() && newest->second == asked.sync.digest) return false;
   const auto is_it = [&](const wire::RestoreRecord& one) {
-    return life.shard < one.digests.size() && one.digests[life.shard] == asked.sync.digest;
+    return process.shard < one.digests.size() && one.digests[process.shard] == asked.sync.digest;
   };
   if (at.was_granted(is_it) && wish < Wish::kAgain) return false;
-  if (!may_restore(life.site)) {
+  if (!may_restore(process.site)) {
     reply_refused(
-        life, tag, Code::kAuth,
+        process, tag, Code::kAuth,
         "restore is an operator's: join with a token of the role admin (jccl token create --from "
         "run.secret --role admin); without tokens, from the master's machine");
   } else if (wish_stands(tag)) {
     reply_refused(
-        life, tag, Code::kMismatch,
-        cat(restored_text(tag), "; ", life.site, " wishes another one. One peer restores: call ",
+        process, tag, Code::kMismatch,
+        cat(restored_text(tag), "; ", process.site, " wishes another one. One peer restores: call ",
             "without restore here, or again after the run's next revision"));
-  } else if (const std::string why = refused_text(life, tag); !why.empty()) {
-    reply_refused(life, tag, Code::kMismatch, why);
+  } else if (const std::string why = refused_text(process, tag); !why.empty()) {
+    reply_refused(process, tag, Code::kMismatch, why);
   } else if (rounds_.at(tag).running.has_value()) {
-    reply_wait(life, asked, "goes back to this state when the attempt under way has ended");
+    reply_wait(process, asked, "goes back to this state when the attempt under way has ended");
   } else if (is_to_be_decided(tag)) {
     reply_wait(
-        life, asked,
+        process, asked,
         cat("goes back to this state when revision ", at.committed, " of ", tag, " is published"));
   } else {
-    reply_wait(life, asked, cat("waits for all shards of ", life.site, " to restore ", tag));
+    reply_wait(process, asked, cat("waits for all shards of ", process.site, " to restore ", tag));
   }
   return true;
 }
 
-std::string State::refused_text(const Life& life, const wire::Tag& tag) const {
+std::string State::refused_text(const ProcessRecord& process, const wire::Tag& tag) const {
   const auto sites = offered(tag, true);
-  const auto own = sites.find(life.site);
+  const auto own = sites.find(process.site);
   return own == sites.end() ? std::string() : unknown_text(tag, own->first, own->second);
 }
 
@@ -243,32 +244,32 @@ void State::restore(wire::RestoreRecord back) {
   round.brought = 0;
   const std::string text = restored_text(tag);
   reject_all(tag, Code::kResync, text);
-  for (auto& [incarnation, life] : lives_) {
+  for (auto& [incarnation, process] : processes_) {
     const bool concerned =
-        life.id != 0 || life.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
-    if (concerned && life.connected() && life.resumed) tell_of_restore(life, tag, text);
+        process.id != 0 || process.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
+    if (concerned && process.connected() && process.resumed) tell_of_restore(process, tag, text);
   }
-  roster_dirty_ = lives_changed_ = true;
+  roster_dirty_ = processes_changed_ = true;
   touch(tag);
 }
 
 // To who was away when the run went back to an older state than its own.
-void State::tell_what_was_lost(Life& life, const AskedSync& asked) {
+void State::tell_what_was_lost(ProcessRecord& process, const AskedSync& asked) {
   const wire::Tag& tag = asked.sync.tag;
   const Standing& at = ledger_.standing(tag);
   if (at.restores.empty()) return;
   const wire::RestoreRecord& last = at.restores.back();
   const bool lost = std::any_of(at.decided.begin(), at.decided.end(), [&](const Revision& one) {
-    return one.number > last.of && one.number < last.revision && life.shard < one.digests.size() &&
-           one.digests[life.shard] == asked.sync.digest;
+    return one.number > last.of && one.number < last.revision &&
+           process.shard < one.digests.size() && one.digests[process.shard] == asked.sync.digest;
   });
-  if (lost) tell_of_restore(life, tag, restored_text(tag));
+  if (lost) tell_of_restore(process, tag, restored_text(tag));
 }
 
-void State::tell_of_restore(Life& life, const wire::Tag& tag, const std::string& text) {
+void State::tell_of_restore(ProcessRecord& process, const wire::Tag& tag, const std::string& text) {
   const std::uint64_t newest = ledger_.standing(tag).restores.back().revision;
-  if (std::exchange(life.told_back[tag], newest) == newest) return;
-  send(life, wire::Notice{text});
+  if (std::exchange(process.told_back[tag], newest) == newest) return;
+  send(process, wire::Notice{text});
 }
 
 std::string State::restored_text(const wire::Tag& tag) const {

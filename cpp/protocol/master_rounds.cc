@@ -20,26 +20,26 @@ using base::Status;
 using base::Time;
 using State = MasterMachine::State;
 
-void State::on_ready(Life& life, const wire::Ready& ready) {
+void State::on_ready(ProcessRecord& process, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const auto refused = [&](Code code, std::string text) {
-    send(life, wire::Reject{ready.round, code, std::move(text), ready.call});
+    send(process, wire::Reject{ready.round, code, std::move(text), ready.call});
   };
   if (!base::is_usable_weight(ready.weight)) {
-    charge(life, Fault::kBadCall, "a weight that is none");
+    charge(process, Fault::kBadCall, "a weight that is none");
     return refused(Code::kInvalid, cat("a weight is 0 or between ", base::kWeightMin, " and ",
                                        base::kWeightMax, ", not ", ready.weight));
   }
-  if (const auto no = open_tag(life, tag)) return refused(no->code, no->text);
+  if (const auto no = open_tag(process, tag)) return refused(no->code, no->text);
   Round& round = rounds_.at(tag);
-  if (answer_ready_out_of_turn(life, ready) || !state_fits(life, ready)) return;
-  life.edit_noted.erase(tag);
+  if (answer_ready_out_of_turn(process, ready) || !state_fits(process, ready)) return;
+  process.edit_noted.erase(tag);
   OpenReady open;
   open.ready = ready;
   open.since = now_;
   const base::Duration left = bounded(ready.deadline);
   open.deadline = now_ + left - margin_of(left);
-  auto& [call, first] = life.asked[tag];
+  auto& [call, first] = process.asked[tag];
   if (std::exchange(call, ready.call) != ready.call || first == 0) first = now_;
   open.called = first;
   open.time = now_ + left - first;
@@ -49,32 +49,33 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   for (const auto& [other, one] : rounds_) {
     if (one.before == tag) touch(other);
   }
-  round.ready[life.incarnation] = std::move(open);
-  if (life.id == 0)
-    lives_changed_ = true;
+  round.ready[process.incarnation] = std::move(open);
+  if (process.id == 0)
+    processes_changed_ = true;
   else
-    enter(tag, life.site);
+    enter(tag, process.site);
   touch(tag);
 }
 
-bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
+bool State::answer_ready_out_of_turn(ProcessRecord& process, const wire::Ready& ready) {
   const wire::RoundName& name = ready.round;
   const Standing& at = ledger_.standing(name.tag);
   const auto resync = [&](std::string text) {
-    send(life, wire::Reject{name, Code::kResync, text, ready.call});
-    note("reject", {{"site", life.site}, {"tag", name.tag}, {"text", std::move(text)}});
+    send(process, wire::Reject{name, Code::kResync, text, ready.call});
+    note("reject", {{"site", process.site}, {"tag", name.tag}, {"text", std::move(text)}});
     return true;
   };
   auto& running = rounds_[name.tag].running;
   if (running.has_value() && running->round() == name) {
-    Part* part = running->part_of(life.incarnation);
+    Part* part = running->part_of(process.incarnation);
     if (JCCL_PLANTED("new-call-in-old-attempt") && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
-      start_late(life, *part, *running);
+      start_late(process, *part, *running);
       return true;
     }
     if (part != nullptr) {
-      drop_part(life, name.tag, *part, Fault::kWithdrawal, cat(this->name(life), " called anew"));
+      drop_part(process, name.tag, *part, Fault::kWithdrawal,
+                cat(this->name(process), " called anew"));
     }
   }
   if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
@@ -83,28 +84,28 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
-    take_back(life.site, name.tag);
-    if (!JCCL_PLANTED("old-ready-dropped")) send(life, wire::Moved{name, at.committed});
+    take_back(process.site, name.tag);
+    if (!JCCL_PLANTED("old-ready-dropped")) send(process, wire::Moved{name, at.committed});
     return true;
   }
   if (name.n > at.committed + 1) {
     const std::string ahead =
         cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ");
-    charge_invented(life, ahead);
+    charge_invented(process, ahead);
     return resync(cat(ahead, at.committed));
   }
-  if (life.id == 0 && at.born && life.syncs.count(name.tag) == 0) {
-    return resync(cat(life.site, " is no member: synchronise the state first"));
+  if (process.id == 0 && at.born && process.syncs.count(name.tag) == 0) {
+    return resync(cat(process.site, " is no member: synchronise the state first"));
   }
   return false;
 }
 
-bool State::state_fits(Life& life, const wire::Ready& ready) {
+bool State::state_fits(ProcessRecord& process, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const Standing& at = ledger_.standing(tag);
   const auto no = [&](Code code, std::string text) {
-    send(life, wire::Reject{ready.round, code, text, ready.call});
-    note("reject", {{"site", life.site}, {"tag", tag}, {"text", std::move(text)}});
+    send(process, wire::Reject{ready.round, code, text, ready.call});
+    note("reject", {{"site", process.site}, {"tag", tag}, {"text", std::move(text)}});
     return false;
   };
   if (!at.born) {
@@ -116,21 +117,21 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
     return true;
   }
   if (!ready.has_state) {
-    charge_invented(life, cat("a call without state on ", tag));
+    charge_invented(process, cat("a call without state on ", tag));
     return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
   }
   if (ready.revision > at.committed) {
-    charge_invented(life, cat("revision ", ready.revision, " of ", tag, ", which is none"));
+    charge_invented(process, cat("revision ", ready.revision, " of ", tag, ", which is none"));
   }
   if (ready.revision != at.committed) {
     if (at.is_restored()) return no(Code::kResync, restored_text(tag));
     return no(Code::kResync, cat("own state of ", tag, " is at revision ", ready.revision,
                                  ", the run at ", at.committed));
   }
-  report(life, {tag, ready.revision, ready.state});
-  const auto known = at.digests.find(life.shard);
+  report(process, {tag, ready.revision, ready.state});
+  const auto known = at.digests.find(process.shard);
   if (known != at.digests.end() && known->second != ready.state) {
-    charge(life, Fault::kBadCall, cat("another state of revision ", at.committed, " of ", tag));
+    charge(process, Fault::kBadCall, cat("another state of revision ", at.committed, " of ", tag));
     return no(Code::kResync,
               cat("revision ", at.committed, " of ", tag, " has digest ",
                   base::to_hex(known->second), ", this peer has ", base::to_hex(ready.state)));
@@ -138,24 +139,25 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
   return true;
 }
 
-void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
+void State::on_withdraw(ProcessRecord& process, const wire::Withdraw& withdraw) {
   const auto found = rounds_.find(withdraw.round.tag);
   if (found == rounds_.end()) return;
   Round& round = found->second;
   touch(withdraw.round.tag);
-  if (round.ready.erase(life.incarnation) > 0) return;
+  if (round.ready.erase(process.incarnation) > 0) return;
   if (!round.running.has_value() || round.running->round() != withdraw.round) return;
-  Part* part = round.running->part_of(life.incarnation);  // the START crossed it
+  Part* part = round.running->part_of(process.incarnation);  // the START crossed it
   if (part == nullptr) return;
   const bool crossed = !JCCL_PLANTED("crossed-is-left");
-  drop_part(life, withdraw.round.tag, *part, crossed ? Fault::kCrossed : Fault::kWithdrawal,
-            cat(name(life), " withdrew"));
+  drop_part(process, withdraw.round.tag, *part, crossed ? Fault::kCrossed : Fault::kWithdrawal,
+            cat(name(process), " withdrew"));
 }
 
-void State::send_start(const Life& life, const Part& part, const MasterAttempt& running) {
+void State::send_start(const ProcessRecord& process, const Part& part,
+                       const MasterAttempt& running) {
   wire::Start start = running.starts[part.shard];
   start.call = part.call;
-  send(life, std::move(start));
+  send(process, std::move(start));
 }
 
 const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& member) const {
@@ -166,7 +168,7 @@ const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& membe
 
 // Who says READY once more calls anew, whatever number it gives.
 void State::forget_call(wire::Incarnation incarnation, const wire::Tag& tag) {
-  if (Life* life = life_of(incarnation)) life->asked.erase(tag);
+  if (ProcessRecord* process = record_of(incarnation)) process->asked.erase(tag);
 }
 
 void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code code,
@@ -178,9 +180,9 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   const std::uint64_t call = found->second.ready.call;
   round.ready.erase(found);
   forget_call(incarnation, tag);
-  if (const Life* life = life_of(incarnation)) {
-    send(*life, wire::Reject{name, code, text, call});
-    note("reject", {{"site", life->site},
+  if (const ProcessRecord* process = record_of(incarnation)) {
+    send(*process, wire::Reject{name, code, text, call});
+    note("reject", {{"site", process->site},
                     {"tag", tag},
                     {"n", cat(name.n)},
                     {"code", std::string(base::name_of(code))},
@@ -191,7 +193,7 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
 void State::reject_all(const wire::Tag& tag, Code code, const std::string& text, bool outsiders) {
   std::vector<wire::Incarnation> open;
   for (const auto& [incarnation, one] : rounds_.at(tag).ready) {
-    if (outsiders || lives_.at(incarnation).id != 0) open.push_back(incarnation);
+    if (outsiders || processes_.at(incarnation).id != 0) open.push_back(incarnation);
   }
   for (const wire::Incarnation incarnation : open) reject(tag, incarnation, code, text);
   rounds_.at(tag).memory = {};
@@ -227,14 +229,14 @@ void State::expire_round(const wire::Tag& tag) {
       round.ready_due = std::min(round.ready_due, open.deadline);
   }
   for (const wire::Incarnation incarnation : due) {
-    const Life* life = life_of(incarnation);
-    if (life != nullptr && life->id != 0) {
+    const ProcessRecord* process = record_of(incarnation);
+    if (process != nullptr && process->id != 0) {
       reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
     } else {
-      const bool kept =
-          life != nullptr && !(kept_outside(life->site) + missing_shards(*life, tag)).empty();
+      const bool kept = process != nullptr &&
+                        !(kept_outside(process->site) + missing_shards(*process, tag)).empty();
       reject(tag, incarnation, Code::kDeadline,
-             cat("deadline passed before admission; ", kept ? outsider_text(*life, tag) : why));
+             cat("deadline passed before admission; ", kept ? outsider_text(*process, tag) : why));
     }
   }
   if (round.ready.empty()) round.memory = {};
@@ -355,8 +357,8 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
     // Which sums are audited is the run's choice, and not that of who says which links fail.
     group.may_ring = options_.audit <= 0 || JCCL_PLANTED("rings-escape-audits");
     (part.contributes() ? group.contributors : group.receivers).push_back(part.id);
-    const Life* life = life_of(part.incarnation);
-    if (life != nullptr && life->addresses.empty()) group.dial_only.push_back(part.id);
+    const ProcessRecord* process = record_of(part.incarnation);
+    if (process != nullptr && process->addresses.empty()) group.dial_only.push_back(part.id);
     if (part.contributes()) group.hint = round.ready.at(part.incarnation).ready.hint;
   }
   std::vector<base::Bytes> plans;
@@ -432,7 +434,7 @@ void State::launch(const wire::Tag& tag) {
   }
   for (const auto& [id, part] : running.parts()) {
     if (!JCCL_PLANTED("ready-kept-over-abort")) round.ready.erase(part.incarnation);
-    send_start(*life_of(part.incarnation), part, running);
+    send_start(*record_of(part.incarnation), part, running);
   }
   note("start", {{"tag", tag},
                  {"n", cat(name.n)},

@@ -27,27 +27,27 @@ constexpr base::Duration kKickedMin = 60 * base::kSecond;  // that a kicked site
 std::optional<Status> State::seat_taken(const wire::Hello& hello,
                                         const wire::PublicKey& key) const {
   if (const auto kept = seat_kept(hello.site, key)) return kept;
-  for (const wire::Incarnation incarnation : lives_at(hello.site)) {
-    const Life& life = lives_.at(incarnation);
-    if (incarnation == hello.incarnation || gives_way(life)) continue;
-    if (life.shard != hello.shard && life.shards == hello.shards) continue;
-    const bool another = life.key != key && !JCCL_PLANTED("seat-of-another-key");
-    if (alive(life) || another) return Status{Code::kLinkLost, taken_text(life, key)};
+  for (const wire::Incarnation incarnation : processes_at(hello.site)) {
+    const ProcessRecord& process = processes_.at(incarnation);
+    if (incarnation == hello.incarnation || gives_way(process)) continue;
+    if (process.shard != hello.shard && process.shards == hello.shards) continue;
+    const bool another = process.key != key && !JCCL_PLANTED("seat-of-another-key");
+    if (alive(process) || another) return Status{Code::kLinkLost, taken_text(process, key)};
   }
   return std::nullopt;
 }
 
 // Whose the seat is, until when, and what the peer that wants it can do.
-std::string State::taken_text(const Life& life, const wire::PublicKey& asker) const {
-  const bool same = life.key == asker;
-  const std::string whose =
-      cat("the seat of site ", life.site, ", shard ", life.shard, " of ", life.shards,
-          ", is taken by ", same ? "this peer's own key " : "the key ", brief_key(life.key), "…");
+std::string State::taken_text(const ProcessRecord& process, const wire::PublicKey& asker) const {
+  const bool same = process.key == asker;
+  const std::string whose = cat(
+      "the seat of site ", process.site, ", shard ", process.shard, " of ", process.shards,
+      ", is taken by ", same ? "this peer's own key " : "the key ", brief_key(process.key), "…");
   const auto ms = [](base::Duration span) {
     return (span + base::kMillisecond - 1) / base::kMillisecond;
   };
-  if (alive(life)) {
-    return cat(whose, same ? " in another process" : "", ", heard ", ms(now_ - life.heard),
+  if (alive(process)) {
+    return cat(whose, same ? " in another process" : "", ", heard ", ms(now_ - process.heard),
                " ms ago. It is free when that process has ended or been away for ",
                ms(options_.reset_grace),
                " ms. If both are to run, give each a site or shard of its own",
@@ -55,7 +55,7 @@ std::string State::taken_text(const Life& life, const wire::PublicKey& asker) co
   }
   return cat(
       whose, ", which is away. If that does not come back, the seat is free in ",
-      ms(std::max<base::Duration>(0, lost_at(life) - now_)),
+      ms(std::max<base::Duration>(0, lost_at(process) - now_)),
       " ms: try again then. With a key file a process that starts again has its seat at once");
 }
 
@@ -65,7 +65,7 @@ void State::keep_seat(const std::string& site) {
   KeptSeat& seat = kept_seats_[site];
   seat.until = now_ + kKickedMin;
   seat.keys.clear();
-  for (const Life* life : shards_of(site)) seat.keys.insert(life->key);
+  for (const ProcessRecord* process : shards_of(site)) seat.keys.insert(process->key);
 }
 
 std::optional<Status> State::seat_kept(const std::string& site, const wire::PublicKey& key) const {
@@ -102,18 +102,18 @@ Status State::reserved(const std::string& site, const wire::PublicKey& key,
 }
 
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
-std::string State::key_elsewhere(const Life& life) const {
-  if (life.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
-  const auto same = of_key_.find(life.key);
+std::string State::key_elsewhere(const ProcessRecord& process) const {
+  if (process.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
+  const auto same = of_key_.find(process.key);
   if (same == of_key_.end()) return {};
   for (const auto& [site, incarnations] : same->second) {
-    if (site == life.site) continue;  // without a look at its processes: there may be many
+    if (site == process.site) continue;  // without a look at its processes: there may be many
     for (const wire::Incarnation incarnation : incarnations) {
-      const Life& other = lives_.at(incarnation);
-      const bool first =
-          other.id != 0 || (other.order < life.order && !JCCL_PLANTED("one-key-is-many-outside"));
+      const ProcessRecord& other = processes_.at(incarnation);
+      const bool first = other.id != 0 ||
+                         (other.order < process.order && !JCCL_PLANTED("one-key-is-many-outside"));
       if (!first) continue;
-      return cat("waits, as its key ", brief_key(life.key), "… is that of ",
+      return cat("waits, as its key ", brief_key(process.key), "… is that of ",
                  other.id != 0 ? "the member " : "", site, ": give each a key file of its own");
     }
   }

@@ -17,8 +17,8 @@
 
 #include "base/own_pause.h"
 #include "protocol/ledger.h"
-#include "protocol/master_lives.h"
 #include "protocol/master_machine.h"
+#include "protocol/master_records.h"
 
 namespace jccl::protocol {
 
@@ -37,7 +37,7 @@ struct MasterMachine::State {
   void start();
   void on(const MasterEvent& event);
   void on_message(const ConnMessage& said);
-  void on_peer_message(Life& life, const wire::Message& message);
+  void on_peer_message(ProcessRecord& process, const wire::Message& message);
   void settle();  // everything that follows from the event
   void settle(const wire::Tag& tag);
   void drop_unused_tags();
@@ -47,7 +47,7 @@ struct MasterMachine::State {
   base::Time next_wake() const;
   void journal(wire::Record record);
   void send(ConnId conn, wire::Message message);
-  void send(const Life& life, wire::Message message) { send(life.conn, std::move(message)); }
+  void send(const ProcessRecord& to, wire::Message said) { send(to.conn, std::move(said)); }
   void note(std::string kind, std::vector<std::pair<std::string, std::string>> fields);
   void refuse(ConnId conn, wire::Code code, std::string text);
   void refuse_nonsense(ConnId conn, std::string text);  // and hold it against a member
@@ -63,19 +63,19 @@ struct MasterMachine::State {
   std::optional<base::Status> objection(const wire::Hello& hello) const;
   std::optional<base::Status> seat_taken(const wire::Hello& hello,
                                          const wire::PublicKey& key) const;
-  std::string taken_text(const Life& life, const wire::PublicKey& asker) const;
+  std::string taken_text(const ProcessRecord& process, const wire::PublicKey& asker) const;
   void attach(ConnId conn, const wire::Hello& hello, const Shown& shown);
-  void on_resume(Life& life, const wire::Resume& resume);
+  void on_resume(ProcessRecord& process, const wire::Resume& resume);
   void on_closed(ConnId conn);
   void lose(ConnId conn);
-  void detach(Life& life);  // its connection is gone
+  void detach(ProcessRecord& process);  // its connection is gone
   void drop_observer(wire::Incarnation incarnation, const std::string& why);
-  void on_leave(Life& life);
+  void on_leave(ProcessRecord& process);
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
   void depart(const std::string& site, const std::string& reason, const std::string& kind);
-  base::Time lost_at(const Life& life) const;
-  void expire_lives();
+  base::Time lost_at(const ProcessRecord& process) const;
+  void expire_processes();
   void probe_absent();
   bool complete(const std::string& site) const;  // all shards connected and resumed
   bool admit_some();
@@ -83,30 +83,30 @@ struct MasterMachine::State {
   bool gathers() const;
   void admit(const std::vector<std::string>& sites);
   void know_participants();
-  void leave_what_it_does_not_hold(const Life& life);
+  void leave_what_it_does_not_hold(const ProcessRecord& process);
   void write_epoch(std::vector<wire::Member> members, wire::PeerId next_id, std::string reason);
   wire::Roster roster() const;
-  wire::Member member_of(const Life& life) const;
+  wire::Member member_of(const ProcessRecord& process) const;
   void flush_roster();
-  void tell(Life& life, wire::Roster roster);
-  Life* life_of(wire::Incarnation incarnation);
-  const Life* life_of(wire::Incarnation incarnation) const;
-  const std::set<wire::Incarnation>& lives_at(const std::string& site) const;  // empty: none
-  std::vector<Life*> shards_of(const std::string& site);
+  void tell(ProcessRecord& process, wire::Roster roster);
+  ProcessRecord* record_of(wire::Incarnation incarnation);
+  const ProcessRecord* record_of(wire::Incarnation incarnation) const;
+  const std::set<wire::Incarnation>& processes_at(const std::string& site) const;  // empty: none
+  std::vector<ProcessRecord*> shards_of(const std::string& site);
   void forget(wire::Incarnation incarnation);
   void holder_left(wire::Incarnation incarnation);
-  std::size_t observers() const { return lives_.size() - ledger_.members().size(); }
+  std::size_t observers() const { return processes_.size() - ledger_.members().size(); }
   std::set<std::string> member_sites() const;
   void make_room(const wire::Hello& hello);
-  bool gives_way(const Life& life) const;
+  bool gives_way(const ProcessRecord& process) const;
   void keep_seat(const std::string& site);
   std::optional<base::Status> seat_kept(const std::string& site, const wire::PublicKey& key) const;
   base::Status reserved(const std::string& site, const wire::PublicKey& key,
                         const std::function<bool(const std::string&)>& is_its_own) const;
-  std::string key_elsewhere(const Life& life) const;
-  bool is_idle(const Life& life) const;
-  void fence_observer(const Life& life);
-  bool alive(const Life& life) const;
+  std::string key_elsewhere(const ProcessRecord& process) const;
+  bool is_idle(const ProcessRecord& process) const;
+  void fence_observer(const ProcessRecord& process);
+  bool alive(const ProcessRecord& process) const;
   bool no_site_left(const wire::Hello& hello) const;
   void turn_away(const std::string& site);
   bool owes(const wire::Tag& tag, wire::PeerId id) const;
@@ -118,7 +118,7 @@ struct MasterMachine::State {
   std::uint32_t start_peers() const;
   void note_gone(const std::string& site, std::string why);
   std::string gone_text() const;
-  const Life* patient() const;  // whose wish for start_peers is the largest
+  const ProcessRecord* patient() const;  // whose wish for start_peers is the largest
 
   // master_blame.cc: who may be here, and what is held against whom
   std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
@@ -132,21 +132,21 @@ struct MasterMachine::State {
   std::optional<base::Status> token_spent(const std::string& token, std::uint32_t uses, Place place,
                                           const wire::PublicKey& key) const;
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
-  std::string kept_outside(const Life& life) const;
-  std::string barred(const Life& life) const;
+  std::string kept_outside(const ProcessRecord& process) const;
+  std::string barred(const ProcessRecord& process) const;
   void open_gates();
   void remember_bans();
   std::uint32_t caught(const std::string& token);
-  void note_entry(const Life& life);
+  void note_entry(const ProcessRecord& process);
   void note_departure(const std::string& site);
   bool is_new(const wire::PublicKey& key) const;
-  void charge(const Life& life, Fault fault, const std::string& why);
+  void charge(const ProcessRecord& process, Fault fault, const std::string& why);
   void charge_nonsense(ConnId conn);
-  void on_outvoted(Life& life, const wire::Outvoted& said);
-  void on_violation(const Life& life, const wire::Violation& said);
-  void end_attempts_of(const Life& life, const std::string& why);
+  void on_outvoted(ProcessRecord& process, const wire::Outvoted& said);
+  void on_violation(const ProcessRecord& process, const wire::Violation& said);
+  void end_attempts_of(const ProcessRecord& process, const std::string& why);
   static std::string_view words_of(wire::ViolationKind kind);
-  void charge_accused(Life& life);
+  void charge_accused(ProcessRecord& process);
   base::Time leaves_behind_at(const Round& round) const;
   std::set<std::string> late_sites(const wire::Tag& tag) const;
   void note_late(const wire::Tag& tag);
@@ -155,12 +155,12 @@ struct MasterMachine::State {
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;
-  void charge_invented(const Life& life, const std::string& what);
+  void charge_invented(const ProcessRecord& process, const std::string& what);
   void punish();
   void put_out_holders();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason,
            const std::string& site);
-  std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
+  std::size_t expel(const std::function<bool(const ProcessRecord&)>& whom, const std::string& told,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
@@ -176,24 +176,24 @@ struct MasterMachine::State {
   bool may_be_slow(const std::string& site) const;
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
   base::Time awaited_since(const MasterAttempt& running, const Part& part) const;
-  base::Time in_trouble_since(const Life& life) const;
+  base::Time in_trouble_since(const ProcessRecord& process) const;
   void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   void charge_time(const Departed& by, base::Time until, base::Duration more_free);
   void note_left(const std::string& site);
   void charge_left(const wire::Tag& tag);
-  void note_exit(const Life& life, const MasterAttempt& running);
+  void note_exit(const ProcessRecord& process, const MasterAttempt& running);
   base::Duration free_time() const;
   void hold_token(const std::string& by, base::Time since, base::Time until, base::Duration free);
   void note_absence(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
 
   // master_deadlines.cc: calls that end attempts, and who pays for it
-  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
-                   const std::string& why);
-  void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+  void charge_exit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
+                   Fault fault, const std::string& why);
+  void charge_exit(const ProcessRecord& process, const MasterAttempt& running, Fault fault,
                    const std::string& text);
-  Fault kind_of_deadline(Life& life, const Part& part);
-  bool hasty(wire::Incarnation life, const std::vector<Part>& parts, double share = 1.0 / 8) const;
+  Fault kind_of_deadline(ProcessRecord& process, const Part& part);
+  bool hasty(wire::Incarnation who, const std::vector<Part>& parts, double share = 1.0 / 8) const;
   bool hurried(const wire::Tag& tag);
   void note_deadline(const MasterAttempt& running);
   bool note_hold(const MasterAttempt& running);
@@ -203,16 +203,16 @@ struct MasterMachine::State {
   void note_lost_time(const MasterAttempt& running);
 
   // master_rounds.cc: forming; master_agree.cc: what must be alike
-  std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
-  void on_ready(Life& life, const wire::Ready& ready);
-  bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
-  void start_late(const Life& life, Part& part, MasterAttempt& running);
+  std::optional<base::Status> open_tag(const ProcessRecord& process, const wire::Tag& tag);
+  void on_ready(ProcessRecord& process, const wire::Ready& ready);
+  bool answer_ready_out_of_turn(ProcessRecord& process, const wire::Ready& ready);
+  void start_late(const ProcessRecord& process, Part& part, MasterAttempt& running);
   bool began_late(Round& round, const Part& part);
-  void send_start(const Life& life, const Part& part, const MasterAttempt& running);
-  void drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
+  void send_start(const ProcessRecord& process, const Part& part, const MasterAttempt& running);
+  void drop_part(const ProcessRecord& process, const wire::Tag& tag, Part& part, Fault fault,
                  const std::string& why);
-  bool state_fits(Life& life, const wire::Ready& ready);
-  void on_withdraw(Life& life, const wire::Withdraw& withdraw);
+  bool state_fits(ProcessRecord& process, const wire::Ready& ready);
+  void on_withdraw(ProcessRecord& process, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
   void forget_call(wire::Incarnation incarnation, const wire::Tag& tag);
   void reject(const wire::Tag& tag, wire::Incarnation incarnation, wire::Code code,
@@ -239,8 +239,8 @@ struct MasterMachine::State {
   void launch(const wire::Tag& tag);
   std::vector<Part> parts_for(const wire::Tag& tag) const;
   LinkSet bad_links(const wire::Tag& tag, bool avoid_cuts) const;
-  bool weighs_nothing(const Life& life, const Life& junior) const;
-  bool is_liar_beside(const Life& other, const Life& life) const;
+  bool weighs_nothing(const ProcessRecord& process, const ProcessRecord& junior) const;
+  bool is_liar_beside(const ProcessRecord& other, const ProcessRecord& process) const;
   void evict_one_that_only_dials(const wire::Tag& tag, const base::Status& why);
   LinkSet avoided_links(base::Time now) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
@@ -252,7 +252,7 @@ struct MasterMachine::State {
   // master_stragglers.cc: the slow ones
   void note_quorum(const wire::Tag& tag);
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
-  void note_asked_edit(Life& life, const wire::Sync& sync);
+  void note_asked_edit(ProcessRecord& process, const wire::Sync& sync);
   bool take_back_left_out(const wire::Tag& tag);
   void note_spoilt(const wire::Tag& tag, const std::string& site);
   void note_edit(const wire::Tag& tag, const std::string& site);
@@ -267,11 +267,11 @@ struct MasterMachine::State {
                          std::string* why) const;
   const Part* silent_last(const MasterAttempt& running, base::Duration patience) const;
   bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;
-  std::string trouble_of(const Life& life, base::Time now) const;
+  std::string trouble_of(const ProcessRecord& process, base::Time now) const;
   std::string left_text(const MasterAttempt& running, const Part& part) const;
 
   // master_withheld.cc: contributions that do not come
-  void note_lacks(const Life& life);
+  void note_lacks(const ProcessRecord& process);
   std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
   bool owes_it(const MasterAttempt& running, const Lack& lack) const;
   bool starves(const MasterAttempt& running, wire::PeerId id) const;
@@ -283,11 +283,11 @@ struct MasterMachine::State {
   bool cut_off(const wire::Tag& tag);
 
   // master_attempts.cc: running
-  void on_done(Life& life, const wire::Done& done);
-  void on_fail(Life& life, const wire::Fail& fail);
-  void on_query(Life& life, const wire::Query& query);
-  void answer(Life& life, const wire::Unresolved& about);
-  void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
+  void on_done(ProcessRecord& process, const wire::Done& done);
+  void on_fail(ProcessRecord& process, const wire::Fail& fail);
+  void on_query(ProcessRecord& process, const wire::Query& query);
+  void answer(ProcessRecord& process, const wire::Unresolved& about);
+  void tell_late(ProcessRecord& process, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named, bool juniors_pay = true);
   bool is_to_be_heard(const MasterAttempt& running) const;
@@ -299,12 +299,12 @@ struct MasterMachine::State {
   std::pair<wire::PublicKey, wire::PublicKey> keys_of(wire::PeerId one, wire::PeerId two) const;
   std::size_t often_broken(const wire::PublicKey& key) const;
   bool one_has_yielded(wire::PeerId one, wire::PeerId two) const;
-  static std::string broken_with(const Life& other);
+  static std::string broken_with(const ProcessRecord& other);
   void forgive_links_with(wire::Incarnation incarnation);
-  const Life* member_life(wire::PeerId id) const;  // null: it is no member
-  base::Duration served(const Life& life) const;
-  bool served_less(const Life& life, const Life& other) const;
-  bool is_junior(const Life& life, const Life& other) const;
+  const ProcessRecord* member_record(wire::PeerId id) const;  // null: it is no member
+  base::Duration served(const ProcessRecord& process) const;
+  bool served_less(const ProcessRecord& process, const ProcessRecord& other) const;
+  bool is_junior(const ProcessRecord& process, const ProcessRecord& other) const;
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
@@ -318,7 +318,8 @@ struct MasterMachine::State {
   bool unequal(const wire::Tag& tag);
   bool is_misled(Round& round, const Part& part);
   bool starves_by_a_link(const wire::Tag& tag, const Part& last, const wire::Moving& its);
-  std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, const Life& life) const;
+  std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about,
+                                          const ProcessRecord& process) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
   // master_audit.cc: whether sums are right
@@ -332,10 +333,10 @@ struct MasterMachine::State {
   void draw(const wire::Tag& tag);
   void ask_for_cells(const wire::Tag& tag);
   static std::vector<std::uint32_t> owed_cells(const MasterAttempt& running, const Part& part);
-  void ask_anew(const Life& life);
-  void on_audit_part(Life& life, const wire::AuditPart& shown);
+  void ask_anew(const ProcessRecord& process);
+  void on_audit_part(ProcessRecord& process, const wire::AuditPart& shown);
   bool judge_cell(const wire::Tag& tag, const CellName& name);
-  void hold_against(const Life& life, Fault fault, const std::string& why);
+  void hold_against(const ProcessRecord& process, Fault fault, const std::string& why);
   void convict(const wire::Tag& tag, const Part& part, const std::string& what);
   void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
   void note_shown(MasterAttempt& running, const Part& part) const;
@@ -348,8 +349,8 @@ struct MasterMachine::State {
   void note_owing(const MasterAttempt& running);
   void note_owing(const MasterAttempt& running, const Part& part);
   bool ends_by_withholding(const wire::Tag& tag);
-  void note_unshown(const Life& life, const MasterAttempt& running, const Part& part);
-  void leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
+  void note_unshown(const ProcessRecord& process, const MasterAttempt& running, const Part& part);
+  void leave_audit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
                    const wire::Fail& fail);
   base::Time audit_due(const MasterAttempt& running) const;
   AuditStep audit(const wire::Tag& tag);
@@ -357,25 +358,25 @@ struct MasterMachine::State {
   bool ends_by_deadline(const wire::Tag& tag);
 
   // master_sync.cc, master_holders.cc: state tags
-  void on_sync(Life& life, const wire::Sync& sync);
-  bool has_newest_beside(const Life& life, const wire::Sync& sync) const;
-  bool another_source(const Life& life, const wire::Sync& sync) const;
+  void on_sync(ProcessRecord& process, const wire::Sync& sync);
+  bool has_newest_beside(const ProcessRecord& process, const wire::Sync& sync) const;
+  bool another_source(const ProcessRecord& process, const wire::Sync& sync) const;
   void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
   void drop_ended_syncs(const wire::Tag& tag);
-  void sync_one(Life& life, const wire::Tag& tag, Serving& serving);
-  bool may_enter(Life& life, const wire::Tag& tag);
-  void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
-  bool descriptor_fits(Life& life, const AskedSync& asked);
-  void reply_wait(Life& life, AskedSync& asked, const std::string& text);
-  void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
-  void reply_current(Life& life, const wire::Tag& tag);
+  void sync_one(ProcessRecord& process, const wire::Tag& tag, Serving& serving);
+  bool may_enter(ProcessRecord& process, const wire::Tag& tag);
+  void offer(ProcessRecord& process, AskedSync& asked, std::vector<wire::Member> holders);
+  bool descriptor_fits(ProcessRecord& process, const AskedSync& asked);
+  void reply_wait(ProcessRecord& process, AskedSync& asked, const std::string& text);
+  void reply_refused(ProcessRecord& to, const wire::Tag& tag, wire::Code code, const std::string&);
+  void reply_current(ProcessRecord& process, const wire::Tag& tag);
   bool is_state(const wire::Tag& tag) const;
   bool admission_open(const wire::Tag& tag, const std::string& site) const;
   bool held_for(const std::string& site) const;
   Serving serving(const wire::Tag& tag, std::uint32_t shard) const;
-  bool out_of_reach(const Serving& serving, const Life& asker) const;
-  std::vector<wire::Member> holders_of(const Serving& serving, const Life& asker) const;
-  bool has_first(const Life& life, const wire::Tag& tag) const;
+  bool out_of_reach(const Serving& serving, const ProcessRecord& asker) const;
+  std::vector<wire::Member> holders_of(const Serving& serving, const ProcessRecord& asker) const;
+  bool has_first(const ProcessRecord& process, const wire::Tag& tag) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
   base::Time awaited_until(const Round& round) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
@@ -386,7 +387,7 @@ struct MasterMachine::State {
   std::string without(const Askers& asked) const;
   Askers askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const Askers& sites);
-  void note_claim(Life& life, const wire::Tag& tag);
+  void note_claim(ProcessRecord& process, const wire::Tag& tag);
   void take_claims_back(const std::string& site);
   bool is_claimed(Round* round) const;
   bool is_here(const std::string& site, const Sayer& place) const;
@@ -400,31 +401,30 @@ struct MasterMachine::State {
   std::map<std::string, Ballot> offered(const wire::Tag& tag, bool wished) const;
   bool may_restore(const std::string& site) const;
   base::Wish wish_of(const std::string& site, const wire::Tag& tag) const;
-  std::string unknown_text(const wire::Tag& tag, const std::string& site,
-                           const Ballot& digests) const;
-  std::string refused_text(const Life& life, const wire::Tag& tag) const;
+  std::string unknown_text(const wire::Tag& tag, const std::string& site, const Ballot& by) const;
+  std::string refused_text(const ProcessRecord& process, const wire::Tag& tag) const;
   bool wish_stands(const wire::Tag& tag) const;
   bool is_to_be_decided(const wire::Tag& tag) const;
   void restore_by_wish(const wire::Tag& tag);
-  bool answer_wish(Life& life, const wire::Tag& tag);
+  bool answer_wish(ProcessRecord& process, const wire::Tag& tag);
   wire::RestoreRecord fallback(const wire::Tag& tag) const;
   std::string fallback_text(const wire::Tag& tag) const;
   std::string lost_text(const wire::Tag& tag, const std::string& what) const;
   void restore_by_loss(const wire::Tag& tag);
   base::Duration lost_after(const wire::Tag& tag) const;
   void restore(wire::RestoreRecord back);
-  void tell_what_was_lost(Life& life, const AskedSync& asked);
-  void tell_of_restore(Life& life, const wire::Tag& tag, const std::string& text);
+  void tell_what_was_lost(ProcessRecord& process, const AskedSync& asked);
+  void tell_of_restore(ProcessRecord& process, const wire::Tag& tag, const std::string& text);
   std::string restored_text(const wire::Tag& tag) const;
 
   // master_votes.cc: what a new revision is
   bool undecided(const wire::Tag& tag) const;
   std::map<std::string, std::uint32_t> electorate(const wire::Tag& tag, int tier) const;
-  bool takes_after(const Life& life, const wire::Tag& tag) const;
-  bool holds_newest(const Life& life, const wire::Tag& tag) const;
+  bool takes_after(const ProcessRecord& process, const wire::Tag& tag) const;
+  bool holds_newest(const ProcessRecord& process, const wire::Tag& tag) const;
   Poll& poll_of(const wire::Tag& tag, int tier);
-  void report(Life& life, const wire::Held& held);
-  void name_outvoted(const Life& life, const wire::Tag& tag);
+  void report(ProcessRecord& process, const wire::Held& held);
+  void name_outvoted(const ProcessRecord& process, const wire::Tag& tag);
   bool may_abstain(const std::string& site, const wire::Tag& tag) const;
   bool voters_awaited(const wire::Tag& tag) const;
   bool votes_awaited(const wire::Tag& tag) const;
@@ -436,16 +436,16 @@ struct MasterMachine::State {
   std::string votes_text(const wire::Tag& tag) const;
 
   // master_texts.cc: what stands still and why
-  std::string name(const Life& life) const;
-  std::string came_back(const Life& life) const;  // why the life before ended
+  std::string name(const ProcessRecord& process) const;
+  std::string came_back(const ProcessRecord& process) const;  // why the life before ended
   std::string name(wire::PeerId id) const;
-  std::string silence_of(const Life& life) const;
+  std::string silence_of(const ProcessRecord& process) const;
   std::string missing_members(const wire::Tag& tag) const;
   std::string waiting_text(const wire::Tag& tag) const;
   std::string running_waits(const MasterAttempt& running) const;
   std::string cross_wait() const;
-  std::string missing_shards(const Life& life, const wire::Tag& called = {}) const;
-  std::string outsider_text(const Life& life, const wire::Tag& called = {}) const;
+  std::string missing_shards(const ProcessRecord& process, const wire::Tag& called = {}) const;
+  std::string outsider_text(const ProcessRecord& process, const wire::Tag& called = {}) const;
   void tell_waiting();
   void tell_ready(const wire::Tag& tag, const std::string& crossed);
   std::string mismatch_text(const wire::Tag& tag) const;
@@ -467,10 +467,10 @@ struct MasterMachine::State {
   std::uint64_t links_ = 0;  // generation of the newest link secret: the epoch of the last eviction
   std::map<std::string, std::string> gone_;  // sites that went before the run began, in words
   std::set<ConnId> doomed_;                  // closed by an effect, not yet reported closed
-  std::map<wire::Incarnation, Life> lives_;
+  std::map<wire::Incarnation, ProcessRecord> processes_;
   std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
   std::map<wire::PublicKey, std::map<std::string, std::set<wire::Incarnation>>> of_key_;  // by site
-  base::Time lives_due_ = 0;      // no life expires before
+  base::Time processes_due_ = 0;  // no life expires before
   wire::PeerId probed_last_ = 0;  // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId> established_;  // were in a round, or share a state: see owes()
@@ -486,12 +486,11 @@ struct MasterMachine::State {
   base::Time hold_began_ = 0;
   std::map<std::string, KeptSeat> kept_seats_;  // of sites that an operator kicked
   base::Time holds_rest_until_ = 0;  // rounds flow between two holds, whoever asks for them
-  base::Time crossed_since_ = base::kNever;
-  base::Time states_crossed_since_ = base::kNever;
+  base::Time crossed_since_ = base::kNever, states_crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see MasterAttempt::edges
   std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs
-  bool lives_changed_ = false, ticking_ = false, roster_dirty_ = false;
+  bool processes_changed_ = false, ticking_ = false, roster_dirty_ = false;
   wire::Roster told_;       // the last one for everybody; changes build on it
   std::string departures_;  // since that, in words
   MasterEffects fx_;

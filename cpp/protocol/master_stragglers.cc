@@ -36,15 +36,15 @@ double share_left(const wire::Moving& moving) {
 
 }  // namespace
 
-const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
-  return find(life.moving, attempt);
+const wire::Moving* moving_of(const ProcessRecord& process, const wire::Attempt& attempt) {
+  return find(process.moving, attempt);
 }
 
 // What it said at that time at the latest.
-static const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt,
+static const wire::Moving* moving_by(const ProcessRecord& process, const wire::Attempt& attempt,
                                      base::Time by) {
-  if (life.beat <= by) return moving_of(life, attempt);
-  return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
+  if (process.beat <= by) return moving_of(process, attempt);
+  return process.beat_before <= by ? find(process.moving_before, attempt) : nullptr;
 }
 
 // A site that was skipped is not waited for until it is READY with all its shards, or current; and
@@ -62,54 +62,6 @@ bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   return others.size() >= std::max(1U, options_.min_peers);
 }
 
-// It left an attempt, as its own state had changed, or for no reason that others share: once is a
-// mistake that costs them a try. A program that does so at each of its calls would cost them all of
-// theirs.
-void State::note_edit(const wire::Tag& tag, const std::string& site) {
-  if (JCCL_PLANTED("edits-hold-everybody-up")) return;
-  note_spoilt(tag, site);
-}
-
-void State::note_spoilt(const wire::Tag& tag, const std::string& site) {
-  for (Life* life : shards_of(site)) {
-    life->edit_noted.insert(tag);  // if that was why
-    if (++life->spoilt[tag] >= 2) rounds_.at(tag).without.insert(site);
-  }
-}
-
-// As its program noticed before its READY, or after it, which it has said then.
-void State::note_asked_edit(Life& life, const wire::Sync& sync) {
-  const bool noted = life.edit_noted.erase(sync.tag) > 0;
-  if (!sync.changed || noted || life.id == 0 || !ledger_.standing(sync.tag).born) return;
-  if (JCCL_PLANTED("asked-edits-hold-everybody-up")) return;
-  note_edit(sync.tag, life.site);
-  life.edit_noted.erase(sync.tag);  // the site's other shards ask, too, and it is one edit
-}
-
-// Without them there is no plan, as where the others can only dial out.
-bool State::take_back_left_out(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  if (round.without.empty() || JCCL_PLANTED("edited-hubs-stay-out")) return false;
-  round.without.clear();
-  touch(tag);
-  return true;
-}
-
-// Who contributed has a whole state again. The others are on probation.
-void State::forget_spoilt(const wire::Tag& tag, const MasterAttempt& committed) {
-  rounds_.at(tag).without.clear();
-  for (auto& [incarnation, life] : lives_) {
-    const auto spoilt = life.spoilt.find(tag);
-    if (spoilt == life.spoilt.end()) continue;
-    const auto part = committed.parts().find(life.id);
-    if (part != committed.parts().end() && part->second.contributes()) {
-      life.spoilt.erase(spoilt);
-    } else {
-      spoilt->second = 1;
-    }
-  }
-}
-
 // In the round of the tag that begins next.
 bool State::takes_part(const wire::Tag& tag, const wire::Member& member) const {
   return owes(tag, member.id) && !left_out(tag, member);
@@ -117,9 +69,9 @@ bool State::takes_part(const wire::Tag& tag, const wire::Member& member) const {
 
 // No round of a state starts without it: it is a member, in all of them, and skipped nowhere.
 bool State::waited_for(const std::string& site) const {
-  const auto& lives = lives_at(site);
-  if (lives.empty()) return false;
-  const wire::PeerId id = lives_.at(*lives.begin()).id;
+  const auto& processes = processes_at(site);
+  if (processes.empty()) return false;
+  const wire::PeerId id = processes_.at(*processes.begin()).id;
   if (id == 0) return false;
   return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
     const bool skipped =
@@ -184,10 +136,10 @@ void State::note_ready_late(const wire::Tag& tag) {
 base::Time State::leaves_behind_at(const Round& round) const {
   base::Duration waited = 0;
   for (const auto& [site, time] : round.late) {
-    const auto& lives = lives_at(site);
-    const bool ready = std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-      return round.ready.count(incarnation) > 0;
-    });
+    const auto& processes = processes_at(site);
+    const bool ready = std::all_of(
+        processes.begin(), processes.end(),
+        [&](wire::Incarnation incarnation) { return round.ready.count(incarnation) > 0; });
     if (!ready) waited = std::max(waited, time);
   }
   return round.quorum_since + std::max<base::Duration>(0, options_.straggler_after - waited);
@@ -198,7 +150,7 @@ base::Time State::leaves_behind_at(const Round& round) const {
 std::set<std::string> State::late_sites(const wire::Tag& tag) const {
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
-    const bool back = lives_.at(member.incarnation).seen || JCCL_PLANTED("not-back-is-late");
+    const bool back = processes_.at(member.incarnation).seen || JCCL_PLANTED("not-back-is-late");
     if (ready_of(tag, member) == nullptr && takes_part(tag, member) && back) {
       late.insert(member.site);
     }
@@ -264,15 +216,16 @@ const Part* State::waits_for(const MasterAttempt& running, const Part& part) con
   const bool is_young = now_ < running.since + 2 * options_.heartbeat;  // one beat has to do
   const base::Time said_by = running.since + (is_young ? 0 : options_.heartbeat);
   for (const Part* at = &part; seen.insert(at->id).second;) {
-    const Life* life = at->evicted || at->done.has_value() ? nullptr : life_of(at->incarnation);
-    if (life == nullptr) return nullptr;
-    const wire::Moving* moving = moving_of(*life, running.attempt());
+    const ProcessRecord* process =
+        at->evicted || at->done.has_value() ? nullptr : record_of(at->incarnation);
+    if (process == nullptr) return nullptr;
+    const wire::Moving* moving = moving_of(*process, running.attempt());
     const auto awaited =
         running.parts().find(moving == nullptr || moving->left == 0 ? 0 : moving->waits_on);
     // Whom it names may be no part, or have done its own.
     const bool waits = awaited != running.parts().end() && &awaited->second != at &&
                        !awaited->second.done.has_value();
-    if (!waits) return life->beat < said_by ? nullptr : at;
+    if (!waits) return process->beat < said_by ? nullptr : at;
     at = &awaited->second;
   }
   return nullptr;
@@ -288,8 +241,9 @@ bool State::waits_itself(const MasterAttempt& running, const Part& part) const {
 bool State::is_to_be_heard(const MasterAttempt& running) const {
   for (const wire::PeerId id : running.unheard()) {
     const Part& part = running.parts().at(id);
-    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
-    if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
+    const ProcessRecord* process =
+        part.evicted || part.done.has_value() ? nullptr : record_of(part.incarnation);
+    if (process == nullptr || now_ - process->heard >= options_.silence / 2) continue;
     if (running.silent.at(id).size() > 1) return true;
     if (waits_itself(running, part) && !JCCL_PLANTED("one-word-is-enough")) return true;
   }
@@ -305,9 +259,9 @@ const Part* State::holds_in_silence(const MasterAttempt& running) const {
     if (last == nullptr || (holder != nullptr && holder != last)) return nullptr;
     holder = last;
   }
-  const Life* life = holder == nullptr ? nullptr : life_of(holder->incarnation);
-  if (life == nullptr || JCCL_PLANTED("silent-holders-are-free")) return nullptr;
-  const wire::Moving* moving = moving_of(*life, running.attempt());
+  const ProcessRecord* process = holder == nullptr ? nullptr : record_of(holder->incarnation);
+  if (process == nullptr || JCCL_PLANTED("silent-holders-are-free")) return nullptr;
+  const wire::Moving* moving = moving_of(*process, running.attempt());
   return moving == nullptr || moving->left == 0 ? holder : nullptr;
 }
 
@@ -328,14 +282,15 @@ std::string State::straggling(const MasterAttempt& running, base::Duration patie
   double most = 0, next = 0, sum = 0;
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes() || part.evicted || part.done.has_value()) continue;
-    const Life* life = life_of(part.incarnation);
-    const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+    const ProcessRecord* process = record_of(part.incarnation);
+    const wire::Moving* moving =
+        process == nullptr ? nullptr : moving_of(*process, running.attempt());
     if (moving == nullptr) return {};  // not heard of: who knows
     if (starves(running, id) || share_left(*moving) <= most) continue;
     most = share_left(*moving);
     slowest = &part;
     its = moving;
-    said = life->beat;
+    said = process->beat;
   }
   if (slowest == nullptr) return {};
   if (waits_for_evicted(running, *its)) return {};
@@ -345,11 +300,11 @@ std::string State::straggling(const MasterAttempt& running, base::Duration patie
     if (part.evicted) continue;
     if (part.contributes()) sites.insert(part.site);
     if (&part == slowest) continue;
-    const Life* life = life_of(part.incarnation);
+    const ProcessRecord* process = record_of(part.incarnation);
     const wire::Moving* moving =
-        life == nullptr ? nullptr : moving_by(*life, running.attempt(), said);
+        process == nullptr ? nullptr : moving_by(*process, running.attempt(), said);
     if (moving == nullptr) {
-      const bool has_none = life == nullptr || moving_of(*life, running.attempt()) == nullptr;
+      const bool has_none = process == nullptr || moving_of(*process, running.attempt()) == nullptr;
       if (has_none && (part.done.has_value() || !part.contributes())) continue;
       return {};  // not heard of then: who knows
     }
@@ -385,9 +340,10 @@ const Part* State::silent_last(const MasterAttempt& running, base::Duration pati
       last = &part;
       continue;
     }
-    const Life* life = life_of(part.incarnation);
-    const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
-    const bool said_since = life != nullptr && life->beat >= running.last_done;
+    const ProcessRecord* process = record_of(part.incarnation);
+    const wire::Moving* moving =
+        process == nullptr ? nullptr : moving_of(*process, running.attempt());
+    const bool said_since = process != nullptr && process->beat >= running.last_done;
     if (moving != nullptr && moving->left > 0 && said_since) return nullptr;
   }
   return done == 0 || now_ < running.last_done + patience ? nullptr : last;
@@ -399,8 +355,10 @@ bool State::slow_down(const wire::Tag& tag) {
   const bool waits = options_.straggler == Straggler::kWait;
   if (!ticking_ || (waits && JCCL_PLANTED("waiting-runs-wait-for-links"))) return false;
   for (const auto& [id, part] : running.parts()) {  // what was said before that says too little
-    const Life* life = part.contributes() && !part.evicted ? life_of(part.incarnation) : nullptr;
-    if (life != nullptr && life->beat < running.since + options_.straggler_after) return false;
+    const ProcessRecord* process =
+        part.contributes() && !part.evicted ? record_of(part.incarnation) : nullptr;
+    if (process != nullptr && process->beat < running.since + options_.straggler_after)
+      return false;
   }
   const auto [lacked, lacked_since] = withholds(running);
   if (lacked == nullptr && cut_off(tag)) return true;
@@ -416,8 +374,8 @@ bool State::slow_down(const wire::Tag& tag) {
   }
   if (site.empty()) {
     const Part* last = silent_last(running, options_.straggler_after);
-    const Life* life = last == nullptr ? nullptr : life_of(last->incarnation);
-    const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+    const ProcessRecord* process = last == nullptr ? nullptr : record_of(last->incarnation);
+    const wire::Moving* its = process == nullptr ? nullptr : moving_of(*process, running.attempt());
     if (its != nullptr && waits_for_evicted(running, *its)) {  // whom nothing hurries now
       const std::string& out = running.parts().at(its->waits_on).site;
       for (auto& [key, left] : rounds_.at(tag).memory.left) {
@@ -440,8 +398,8 @@ bool State::slow_down(const wire::Tag& tag) {
     if (part.evicted || part.site == site) continue;
     if (part.contributes()) others.insert(part.site);
     // One that is not heard of, a receiver too, may be whom the site waits for.
-    const Life* life = life_of(part.incarnation);
-    if (life != nullptr && life->beat + 2 * options_.heartbeat < now_) return false;
+    const ProcessRecord* process = record_of(part.incarnation);
+    if (process != nullptr && process->beat + 2 * options_.heartbeat < now_) return false;
   }
   if (site.empty() || others.size() < std::max(1U, options_.min_peers)) return false;
   if (options_.straggler == Straggler::kEvict) {
@@ -458,10 +416,10 @@ bool State::slow_down(const wire::Tag& tag) {
 
 // " (12.0 MB of 33.6 MB left, from eu)", or nothing when nothing is known.
 std::string State::left_text(const MasterAttempt& running, const Part& part) const {
-  const Life* life = life_of(part.incarnation);
-  if (life == nullptr) return {};
-  const wire::Moving* moving = moving_of(*life, running.attempt());
-  std::string text = silence_of(*life);
+  const ProcessRecord* process = record_of(part.incarnation);
+  if (process == nullptr) return {};
+  const wire::Moving* moving = moving_of(*process, running.attempt());
+  std::string text = silence_of(*process);
   if (moving != nullptr && moving->left > 0) {
     text += cat(" (", base::bytes_text(moving->left), " of ", base::bytes_text(moving->all),
                 " left", moving->waits_on == 0 ? "" : cat(", from ", name(moving->waits_on)), ")");
@@ -470,28 +428,28 @@ std::string State::left_text(const MasterAttempt& running, const Part& part) con
 }
 
 // For people: what the master sees that is not as it should be.
-std::string State::trouble_of(const Life& life, base::Time now) const {
+std::string State::trouble_of(const ProcessRecord& process, base::Time now) const {
   std::string text;
   const auto add = [&text](const std::string& what) {
     if (!what.empty()) text += cat(text.empty() ? "" : "; ", what);
   };
   const auto ms = [](base::Duration duration) { return duration / base::kMillisecond; };
-  if (!life.seen) {
+  if (!process.seen) {
     add("not back since the master's restart");
-  } else if (!life.connected()) {
-    add(cat("lost its connection ", ms(now - life.gone), " ms ago"));
-  } else if (now - life.heard >= options_.silence / 2) {
-    add(cat("silent for ", ms(now - life.heard), " ms"));
+  } else if (!process.connected()) {
+    add(cat("lost its connection ", ms(now - process.gone), " ms ago"));
+  } else if (now - process.heard >= options_.silence / 2) {
+    add(cat("silent for ", ms(now - process.heard), " ms"));
   }
   for (const auto& [one, two] : avoided_links(now)) {
-    if (one != life.id && two != life.id) continue;
-    add(cat("its link to ", name(one == life.id ? two : one), " carries nothing"));
+    if (one != process.id && two != process.id) continue;
+    add(cat("its link to ", name(one == process.id ? two : one), " carries nothing"));
   }
   for (const auto& [tag, round] : rounds_) {
-    if (life.id != 0 && round.skipped.count(life.site) > 0) add(cat("skipped in ", tag));
+    if (process.id != 0 && round.skipped.count(process.site) > 0) add(cat("skipped in ", tag));
     if (!round.running.has_value()) continue;
     std::string why;
-    const bool slow = straggling(*round.running, options_.silence, &why) == life.site;
+    const bool slow = straggling(*round.running, options_.silence, &why) == process.site;
     if (slow && !why.empty()) add(why);
   }
   return text;

@@ -47,18 +47,18 @@ void ask_again(Round* round, base::Time now, base::Duration forgotten) {
 }  // namespace
 
 // Makes a place for the tag, if there is none. One peer can't take them all.
-std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
+std::optional<Status> State::open_tag(const ProcessRecord& process, const wire::Tag& tag) {
   if (rounds_.count(tag) > 0) return std::nullopt;
   if (tag.empty() || tag.size() > base::kTagBytesMax || !base::is_one_line(tag)) {
     return Status{Code::kInvalid, "a tag has 1 to 64 bytes, without control characters"};
   }
   if (ledger_.tags().count(tag) == 0) {
     const auto own = std::count_if(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-      return entry.second.opened_by == life.key && !JCCL_PLANTED("one-peer-takes-all-tags") &&
+      return entry.second.opened_by == process.key && !JCCL_PLANTED("one-peer-takes-all-tags") &&
              ledger_.standing(entry.first).committed == 0;
     });
     if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
-      return Status{Code::kLimit, cat(name(life), " has opened ", own,
+      return Status{Code::kLimit, cat(name(process), " has opened ", own,
                                       " tags that no round was committed of; one peer may open ",
                                       base::kTagsMax / 2)};
     }
@@ -66,7 +66,7 @@ std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
       return Status{Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes")};
     }
   }
-  rounds_[tag].opened_by = life.key;
+  rounds_[tag].opened_by = process.key;
   return std::nullopt;
 }
 
@@ -76,64 +76,66 @@ bool State::is_state(const wire::Tag& tag) const {
   if (round == rounds_.end()) return false;
   const auto& asking = round->second.asking;
   return std::any_of(asking.begin(), asking.end(), [&](wire::Incarnation incarnation) {
-    const Life* life = life_of(incarnation);
-    return life != nullptr && life->syncs.count(tag) > 0;
+    const ProcessRecord* process = record_of(incarnation);
+    return process != nullptr && process->syncs.count(tag) > 0;
   });
 }
 
-void State::on_sync(Life& life, const wire::Sync& sync) {
+void State::on_sync(ProcessRecord& process, const wire::Sync& sync) {
   const Standing& at = ledger_.standing(sync.tag);
-  if (const auto no = open_tag(life, sync.tag)) {
-    return reply_refused(life, sync.tag, no->code, no->text);
+  if (const auto no = open_tag(process, sync.tag)) {
+    return reply_refused(process, sync.tag, no->code, no->text);
   }
   Round& round = rounds_.at(sync.tag);
   if (!at.born && (at.committed > 0 || round.running.has_value() || !round.ready.empty())) {
-    return reply_refused(life, sync.tag, Code::kMismatch,
+    return reply_refused(process, sync.tag, Code::kMismatch,
                          cat(sync.tag, " is in use without state"));
   }
-  if (sync.source && !at.born && !options_.source.empty() && life.site != options_.source) {
-    return reply_refused(life, sync.tag, Code::kMismatch,
-                         cat("the operator named ", options_.source, " as the source of the run's ",
-                             "states, so ", life.site, " is none: call without source=True there"));
+  if (sync.source && !at.born && !options_.source.empty() && process.site != options_.source) {
+    return reply_refused(
+        process, sync.tag, Code::kMismatch,
+        cat("the operator named ", options_.source, " as the source of the run's ", "states, so ",
+            process.site, " is none: call without source=True there"));
   }
-  if (sync.source && another_source(life, sync)) {
-    return reply_refused(life, sync.tag, Code::kMismatch,
-                         cat("the state of ", sync.tag, " began as that of ", at.site, "; ",
-                             name(life), " is named as its source too and has another: name one ",
-                             "source, and let start_peers wait for it"));
+  if (sync.source && another_source(process, sync)) {
+    return reply_refused(
+        process, sync.tag, Code::kMismatch,
+        cat("the state of ", sync.tag, " began as that of ", at.site, "; ", name(process),
+            " is named as its source too and has another: name one ",
+            "source, and let start_peers wait for it"));
   }
-  note_asked_edit(life, sync);
+  note_asked_edit(process, sync);
   AskedSync asked;
   asked.sync = sync;
   asked.fetching = sync.fetching && at.born;
   asked.deadline = now_ + bounded(sync.deadline);
-  round.asking.insert(life.incarnation);
+  round.asking.insert(process.incarnation);
   round.sync_due = std::min(round.sync_due, asked.deadline);
-  life.syncs[sync.tag] = std::move(asked);
-  life.may_hold.erase(sync.tag);
+  process.syncs[sync.tag] = std::move(asked);
+  process.may_hold.erase(sync.tag);
   if (sync.fetching && at.born) {
-    if (sync.revision == at.committed) life.may_hold[sync.tag] = sync.revision;
+    if (sync.revision == at.committed) process.may_hold[sync.tag] = sync.revision;
     return touch(sync.tag);
   }
-  if (has_newest_beside(life, sync)) return touch(sync.tag);
-  report(life, {sync.tag, sync.revision, sync.digest});
+  if (has_newest_beside(process, sync)) return touch(sync.tag);
+  report(process, {sync.tag, sync.revision, sync.digest});
 }
 
 // It wishes another state back than the newest, which it has and keeps unless it gets its wish.
-bool State::has_newest_beside(const Life& life, const wire::Sync& sync) const {
-  const auto known = ledger_.standing(sync.tag).digests.find(life.shard);
-  return sync.restore != wire::Wish::kNone && holds_newest(life, sync.tag) &&
+bool State::has_newest_beside(const ProcessRecord& process, const wire::Sync& sync) const {
+  const auto known = ledger_.standing(sync.tag).digests.find(process.shard);
+  return sync.restore != wire::Wish::kNone && holds_newest(process, sync.tag) &&
          known != ledger_.standing(sync.tag).digests.end() &&
-         life.held.at(sync.tag).digest == known->second;
+         process.held.at(sync.tag).digest == known->second;
 }
 
 // Who says that its state is the first one is not given another in silence. Only of revision 0 is
 // that said; who comes later takes the run's, and so does the source itself in its next life.
-bool State::another_source(const Life& life, const wire::Sync& sync) const {
+bool State::another_source(const ProcessRecord& process, const wire::Sync& sync) const {
   const Standing& at = ledger_.standing(sync.tag);
-  const auto first = at.digests.find(life.shard);
+  const auto first = at.digests.find(process.shard);
   return !JCCL_PLANTED("second-source-is-taken") && at.born && at.committed == 0 &&
-         first != at.digests.end() && first->second != sync.digest && at.site != life.site;
+         first != at.digests.end() && first->second != sync.digest && at.site != process.site;
 }
 
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep
@@ -144,8 +146,8 @@ bool State::admission_open(const wire::Tag& tag, const std::string& site) const 
   if (held_for(site) || JCCL_PLANTED("door-never-shut")) return true;
   if (sites_in(tag) < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
-    const auto life = lives_.find(entry.first);
-    return life != lives_.end() && life->second.id != 0;
+    const auto process = processes_.find(entry.first);
+    return process != processes_.end() && process->second.id != 0;
   });
 }
 
@@ -153,8 +155,8 @@ bool State::admission_open(const wire::Tag& tag, const std::string& site) const 
 // one. A member is held for by itself: its hold ends as soon as it is current.
 bool State::held_for(const std::string& site) const {
   return std::any_of(holds_.begin(), holds_.end(), [&](const auto& hold) {
-    const auto& lives = lives_at(hold.first);
-    return hold.first == site || (!lives.empty() && lives_.at(*lives.begin()).id == 0);
+    const auto& processes = processes_at(hold.first);
+    return hold.first == site || (!processes.empty() && processes_.at(*processes.begin()).id == 0);
   });
 }
 
@@ -163,12 +165,12 @@ void State::drop_ended_syncs(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   round.sync_due = base::kNever;
   std::erase_if(round.asking, [&](wire::Incarnation incarnation) {
-    Life* life = life_of(incarnation);
-    if (life == nullptr || life->syncs.count(tag) == 0) return true;
-    const base::Time deadline = life->syncs.at(tag).deadline;
+    ProcessRecord* process = record_of(incarnation);
+    if (process == nullptr || process->syncs.count(tag) == 0) return true;
+    const base::Time deadline = process->syncs.at(tag).deadline;
     if (now_ >= deadline) {
-      life->syncs.erase(tag);
-      life->may_hold.erase(tag);
+      process->syncs.erase(tag);
+      process->may_hold.erase(tag);
       return true;
     }
     round.sync_due = std::min(round.sync_due, deadline);
@@ -195,19 +197,19 @@ void State::sync_tag(const wire::Tag& tag) {
   bool lost = false, unheld = false;
   std::map<std::uint32_t, Serving> by_shard;
   for (const wire::Incarnation incarnation : asking) {
-    Life* life = life_of(incarnation);
-    if (life->syncs.count(tag) == 0 || !ledger_.standing(tag).born) continue;
-    const auto [found, fresh] = by_shard.try_emplace(life->shard);
-    if (fresh) found->second = serving(tag, life->shard);
+    ProcessRecord* process = record_of(incarnation);
+    if (process->syncs.count(tag) == 0 || !ledger_.standing(tag).born) continue;
+    const auto [found, fresh] = by_shard.try_emplace(process->shard);
+    if (fresh) found->second = serving(tag, process->shard);
     Serving& now = found->second;
-    const bool decided = ledger_.standing(tag).digests.count(life->shard) > 0;
+    const bool decided = ledger_.standing(tag).digests.count(process->shard) > 0;
     unheld = unheld || (decided && now.holders.empty());
-    sync_one(*life, tag, now);
-    const auto left = life->syncs.find(tag);
-    if (left == life->syncs.end() || left->second.matches) continue;
+    sync_one(*process, tag, now);
+    const auto left = process->syncs.find(tag);
+    if (left == process->syncs.end() || left->second.matches) continue;
     const bool fetches = left->second.fetching && now_ < awaited_until(round);
     now.awaited = now.awaited || (fetches && !JCCL_PLANTED("fetcher-not-awaited"));
-    if (left->second.fetching || out_of_reach(now, *life)) continue;
+    if (left->second.fetching || out_of_reach(now, *process)) continue;
     lost = lost || !now.awaited;
   }
   round.unheld_since = unheld ? std::min(round.unheld_since, now_) : base::kNever;
@@ -222,9 +224,9 @@ void State::sync_tag(const wire::Tag& tag) {
 
 // A member that is current enters the tag while nobody there is READY, or a member would wait for
 // its steps. Not for longer than this: its own next call may be what those wait for.
-bool State::may_enter(Life& life, const wire::Tag& tag) {
-  if (owes(tag, life.id) || admission_open(tag, life.site)) return true;
-  const base::Time since = life.knocking.try_emplace(tag, now_).first->second;
+bool State::may_enter(ProcessRecord& process, const wire::Tag& tag) {
+  if (owes(tag, process.id) || admission_open(tag, process.site)) return true;
+  const base::Time since = process.knocking.try_emplace(tag, now_).first->second;
   const base::Time by = since + 2 * options_.silence;
   if (now_ >= by) return true;
   Round& round = rounds_.at(tag);
@@ -232,75 +234,75 @@ bool State::may_enter(Life& life, const wire::Tag& tag) {
   return false;
 }
 
-void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
-  AskedSync& asked = life.syncs.at(tag);
+void State::sync_one(ProcessRecord& process, const wire::Tag& tag, Serving& serving) {
+  AskedSync& asked = process.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
   asked.matches = false;
-  if (asked.fetching || !descriptor_fits(life, asked)) return;
-  if (asked.sync.source && another_source(life, asked.sync)) {  // it asked before the birth, too
-    return on_sync(life, wire::Sync(asked.sync));
+  if (asked.fetching || !descriptor_fits(process, asked)) return;
+  if (asked.sync.source && another_source(process, asked.sync)) {  // it asked before the birth, too
+    return on_sync(process, wire::Sync(asked.sync));
   }
-  if (answer_wish(life, tag)) return;
+  if (answer_wish(process, tag)) return;
   if (const std::string why = dispute(tag); !why.empty()) {
-    return reply_refused(life, tag, Code::kDisputed, why);
+    return reply_refused(process, tag, Code::kDisputed, why);
   }
-  const auto known = at.digests.find(life.shard);
+  const auto known = at.digests.find(process.shard);
   const bool is_newest = known != at.digests.end() && known->second == asked.sync.digest;
-  if (is_newest || has_newest_beside(life, asked.sync)) {
-    if (life.id != 0 && may_enter(life, tag)) return reply_current(life, tag);
+  if (is_newest || has_newest_beside(process, asked.sync)) {
+    if (process.id != 0 && may_enter(process, tag)) return reply_current(process, tag);
     asked.matches = true;
-    if (life.id == 0 && !kept_outside(life.site).empty()) {
-      return reply_wait(life, asked, outsider_text(life));
+    if (process.id == 0 && !kept_outside(process.site).empty()) {
+      return reply_wait(process, asked, outsider_text(process));
     }
-    return reply_wait(life, asked,
-                      admission_open(tag, life.site)
+    return reply_wait(process, asked,
+                      admission_open(tag, process.site)
                           ? "current; waits for its other tags and shards"
                           : "current; enters at the next commit");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
-  if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;
-  std::vector<wire::Member> holders = holders_of(serving, life);
-  if (!holders.empty()) return offer(life, asked, std::move(holders));
+  if (asked.sync.revision < at.committed) process.behind[tag] = at.committed;
+  std::vector<wire::Member> holders = holders_of(serving, process);
+  if (!holders.empty()) return offer(process, asked, std::move(holders));
   const std::string what = cat("revision ", at.committed, " of ", tag);
-  if (out_of_reach(serving, life)) {
-    return reply_wait(life, asked,
+  if (out_of_reach(serving, process)) {
+    return reply_wait(process, asked,
                       cat("waits for a holder of ", what, " that listens: this peer ",
                           "and those there are can only dial out"));
   }
   if (serving.awaited) {
-    return reply_wait(life, asked, cat("waits for a holder to publish ", what));
+    return reply_wait(process, asked, cat("waits for a holder to publish ", what));
   }
   if (!serving.back) serving.back = fallback_text(tag);  // once for all who ask
-  if (!serving.back->empty()) return reply_wait(life, asked, *serving.back);
+  if (!serving.back->empty()) return reply_wait(process, asked, *serving.back);
   const base::Time since = rounds_.at(tag).lost_since;
   if (since != base::kNever && now_ >= since + lost_after(tag)) {
     if (!serving.lost) serving.lost = lost_text(tag, what);
-    return reply_refused(life, tag, Code::kStateLost, *serving.lost);
+    return reply_refused(process, tag, Code::kStateLost, *serving.lost);
   }
-  reply_wait(life, asked, cat("no holder of ", what, " is connected"));
+  reply_wait(process, asked, cat("no holder of ", what, " is connected"));
 }
 
-bool State::descriptor_fits(Life& life, const AskedSync& asked) {
+bool State::descriptor_fits(ProcessRecord& process, const AskedSync& asked) {
   const wire::Sync& sync = asked.sync;
   const Standing& at = ledger_.standing(sync.tag);
   const auto shards_text = [](std::size_t n) { return cat(n, n == 1 ? " shard" : " shards"); };
-  if (life.shards != at.descriptors.size() && !JCCL_PLANTED("sites-of-any-shards")) {
-    reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
+  if (process.shards != at.descriptors.size() && !JCCL_PLANTED("sites-of-any-shards")) {
+    reply_refused(process, wire::Tag(sync.tag), Code::kMismatch,
                   cat("the state of the run lies in ", shards_text(at.descriptors.size()),
-                      " at each site; ", life.site, " has ", shards_text(life.shards)));
+                      " at each site; ", process.site, " has ", shards_text(process.shards)));
     return false;
   }
-  if (life.shard >= at.descriptors.size() || at.descriptors[life.shard] == sync.descriptor) {
+  if (process.shard >= at.descriptors.size() || at.descriptors[process.shard] == sync.descriptor) {
     return true;
   }
   const std::string own = sync.summary;
-  reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
+  reply_refused(process, wire::Tag(sync.tag), Code::kMismatch,
                 cat("the state of the run is ", brief(at.summary), " (", at.site,
                     " began it); this peer's is ", brief(own), first_difference(at.summary, own)));
   return false;
 }
 
-void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders) {
+void State::offer(ProcessRecord& process, AskedSync& asked, std::vector<wire::Member> holders) {
   const wire::Tag& tag = asked.sync.tag;
   const Standing& at = ledger_.standing(tag);
   wire::SyncReply reply;
@@ -308,68 +310,70 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.verdict = wire::SyncVerdict::kFetch;
   reply.revision = at.committed;
   reply.restored = at.restored();
-  reply.digest = at.digests.at(life.shard);
+  reply.digest = at.digests.at(process.shard);
   reply.holders = std::move(holders);
-  tell_what_was_lost(life, asked);
+  tell_what_was_lost(process, asked);
   reply.links.generation = links_;
   asked.fetching = true;
   asked.holders.clear();
   for (const wire::Member& holder : reply.holders) asked.holders.insert(holder.incarnation);
-  const auto last = life.fetched.find(tag);
-  const bool missed = last != life.fetched.end() && last->second.revision < at.committed;
-  life.fetched[tag] = {tag, reply.revision, reply.digest};
-  life.may_hold[tag] = reply.revision;
+  const auto last = process.fetched.find(tag);
+  const bool missed = last != process.fetched.end() && last->second.revision < at.committed;
+  process.fetched[tag] = {tag, reply.revision, reply.digest};
+  process.may_hold[tag] = reply.revision;
   const bool rest = !holds_.empty() || now_ < holds_rest_until_;
   // Who could not come in with the newest state either has no round held for it.
-  const bool may_enter = complete(life.site) && kept_outside(life.site).empty() && !pays(life.site);
-  if (missed && may_enter && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
-    holds_[life.site] = now_ + hold_after(life.missed);
+  const bool may_enter =
+      complete(process.site) && kept_outside(process.site).empty() && !pays(process.site);
+  if (missed && may_enter && !rest && holds_back(++process.missed) && !waited_for(process.site)) {
+    holds_[process.site] = now_ + hold_after(process.missed);
     hold_began_ = now_;
   }
-  send(life, std::move(reply));
+  send(process, std::move(reply));
 }
 
-void State::reply_wait(Life& life, AskedSync& asked, const std::string& text) {
+void State::reply_wait(ProcessRecord& process, AskedSync& asked, const std::string& text) {
   if (asked.told == text) return;
   asked.told = text;
   wire::SyncReply reply;
   reply.tag = asked.sync.tag;
   reply.verdict = wire::SyncVerdict::kWait;
   reply.text = text;
-  send(life, std::move(reply));
+  send(process, std::move(reply));
 }
 
-void State::reply_refused(Life& life, const wire::Tag& tag, Code code, const std::string& text) {
+void State::reply_refused(ProcessRecord& process, const wire::Tag& tag, Code code,
+                          const std::string& text) {
   wire::SyncReply reply;
   reply.tag = tag;
   reply.verdict = wire::SyncVerdict::kRefused;
   reply.code = code;
   reply.text = text;
-  note("reject", {{"site", life.site},
+  note("reject", {{"site", process.site},
                   {"tag", tag},
                   {"code", std::string(base::name_of(code))},
                   {"text", text}});
-  send(life, std::move(reply));
-  life.syncs.erase(tag);
+  send(process, std::move(reply));
+  process.syncs.erase(tag);
   if (rounds_.count(tag) > 0) touch(tag);
 }
 
-void State::reply_current(Life& life, const wire::Tag& tag) {
+void State::reply_current(ProcessRecord& process, const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
   wire::SyncReply reply;
   reply.tag = tag;
   reply.verdict = wire::SyncVerdict::kCurrent;
   reply.revision = at.committed;
   reply.restored = at.restored();
-  reply.digest = at.digests.at(life.shard);
-  life.held[tag] = {tag, reply.revision, reply.digest};
-  life.missed = 0;
-  life.fetched.erase(tag);
-  life.knocking.erase(tag);
-  life.syncs.erase(tag);
-  send(life, std::move(reply));
-  if (life.id != 0) enter(tag, life.site);
-  take_back(life.site, tag);
+  reply.digest = at.digests.at(process.shard);
+  process.held[tag] = {tag, reply.revision, reply.digest};
+  process.missed = 0;
+  process.fetched.erase(tag);
+  process.knocking.erase(tag);
+  process.syncs.erase(tag);
+  send(process, std::move(reply));
+  if (process.id != 0) enter(tag, process.site);
+  take_back(process.site, tag);
   touch(tag);
 }
 

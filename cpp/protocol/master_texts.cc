@@ -19,12 +19,12 @@ constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 }  // namespace
 
-std::string State::name(const Life& life) const {
-  return life.shards > 1 ? cat(life.site, "/", life.shard) : life.site;
+std::string State::name(const ProcessRecord& process) const {
+  return process.shards > 1 ? cat(process.site, "/", process.shard) : process.site;
 }
 
-std::string State::came_back(const Life& life) const {
-  return cat(name(life), " came back as a new incarnation; if both are alive, give each a site ",
+std::string State::came_back(const ProcessRecord& process) const {
+  return cat(name(process), " came back as a new incarnation; if both are alive, give each a site ",
              "or shard of its own");
 }
 
@@ -35,9 +35,10 @@ std::string State::name(wire::PeerId id) const {
   return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
 }
 
-std::string State::silence_of(const Life& life) const {
-  if (!life.connected()) return life.seen ? " (not connected)" : " (not back since the restart)";
-  const base::Duration silent = now_ - life.heard;
+std::string State::silence_of(const ProcessRecord& process) const {
+  if (!process.connected())
+    return process.seen ? " (not connected)" : " (not back since the restart)";
+  const base::Duration silent = now_ - process.heard;
   if (silent < options_.silence / 2) return "";
   return cat(" (silent for ", silent / base::kMillisecond / 100 * 100, " ms)");
 }
@@ -62,7 +63,7 @@ std::string State::missing_members(const wire::Tag& tag) const {
   for (const auto& [id, member] : ledger_.members()) {
     if (ready_of(tag, member) != nullptr || !takes_part(tag, member)) continue;
     if (++count > kNamesMax) continue;
-    names += cat(count == 1 ? "" : ", ", name(id), silence_of(lives_.at(member.incarnation)));
+    names += cat(count == 1 ? "" : ", ", name(id), silence_of(processes_.at(member.incarnation)));
   }
   return count > kNamesMax ? cat(names, " and ", count - kNamesMax, " more") : names;
 }
@@ -80,7 +81,7 @@ std::string State::waiting_text(const wire::Tag& tag) const {
   const bool outsiders_alone =
       !round.ready.empty() &&
       std::none_of(round.ready.begin(), round.ready.end(),
-                   [&](const auto& entry) { return lives_.at(entry.first).id != 0; });
+                   [&](const auto& entry) { return processes_.at(entry.first).id != 0; });
   return text.empty() && outsiders_alone ? "waits for a site that contributes" : text;
 }
 
@@ -112,32 +113,32 @@ std::string State::cross_wait() const {
 
 // A site enters as a whole: whose other shards are not here, or have not called, waits for nobody
 // else.
-std::string State::missing_shards(const Life& life, const wire::Tag& called) const {
+std::string State::missing_shards(const ProcessRecord& process, const wire::Tag& called) const {
   std::set<std::uint32_t> here;
-  for (const wire::Incarnation incarnation : lives_at(life.site)) {
-    const Life& other = lives_.at(incarnation);
+  for (const wire::Incarnation incarnation : processes_at(process.site)) {
+    const ProcessRecord& other = processes_.at(incarnation);
     const bool did = called.empty() || rounds_.at(called).ready.count(incarnation) > 0;
     if (other.connected() && other.resumed && did) here.insert(other.shard);
   }
   std::string names;
   std::size_t count = 0;
-  for (std::uint32_t shard = 0; shard < life.shards; ++shard) {
+  for (std::uint32_t shard = 0; shard < process.shards; ++shard) {
     if (here.count(shard) > 0 || JCCL_PLANTED("missing-shards-not-named")) continue;
     if (++count > kNamesMax) continue;
     names += cat(count == 1 ? "" : ", ", shard);
   }
   if (count == 0) return {};
   return cat("waits for ", count == 1 ? "shard " : "shards ", names,
-             count > kNamesMax ? cat(" and ", count - kNamesMax, " more") : "", " of ", life.shards,
-             " of its own site", called.empty() ? "" : cat(" to call ", called));
+             count > kNamesMax ? cat(" and ", count - kNamesMax, " more") : "", " of ",
+             process.shards, " of its own site", called.empty() ? "" : cat(" to call ", called));
 }
 
 // `called`: the tag that it is READY for; empty: it synchronises.
-std::string State::outsider_text(const Life& life, const wire::Tag& called) const {
-  std::string why = kept_outside(life.site);
-  if (why.empty()) why = missing_shards(life);
-  if (why.empty() && !called.empty()) why = missing_shards(life, called);
-  return cat(name(life), why.empty() ? " is not admitted yet" : cat(" ", why));
+std::string State::outsider_text(const ProcessRecord& process, const wire::Tag& called) const {
+  std::string why = kept_outside(process.site);
+  if (why.empty()) why = missing_shards(process);
+  if (why.empty() && !called.empty()) why = missing_shards(process, called);
+  return cat(name(process), why.empty() ? " is not admitted yet" : cat(" ", why));
 }
 
 // Only what stands still for a heartbeat is told, and only when it changed: a round that flows
@@ -157,8 +158,8 @@ void State::tell_waiting() {
       if (text == round.running_told) continue;
       round.running_told = text;
       for (const auto& [id, part] : round.running->parts()) {
-        const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-        if (life != nullptr) send(*life, wire::Waiting{round.running->round(), text});
+        const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+        if (process != nullptr) send(*process, wire::Waiting{round.running->round(), text});
       }
     }
   }
@@ -171,11 +172,11 @@ void State::tell_ready(const wire::Tag& tag, const std::string& crossed) {
   const std::string text = crossed.empty() ? waiting_text(tag) : crossed;
   for (auto& [incarnation, open] : round.ready) {
     if (now_ - open.since < options_.heartbeat) continue;
-    const Life* life = life_of(incarnation);
-    const std::string own = life->id != 0 ? text : outsider_text(*life, tag);
+    const ProcessRecord* process = record_of(incarnation);
+    const std::string own = process->id != 0 ? text : outsider_text(*process, tag);
     if (own == open.told) continue;
     open.told = own;
-    send(*life, wire::Waiting{open.ready.round, own});
+    send(*process, wire::Waiting{open.ready.round, own});
   }
 }
 
@@ -246,19 +247,19 @@ MasterView State::view(base::Time now) const {
   for (const auto& [tag, round] : rounds_) {
     if (round.running.has_value() || !round.ready.empty()) texts[tag] = waiting_text(tag);
   }
-  for (const auto& [incarnation, life] : lives_) {
+  for (const auto& [incarnation, process] : processes_) {
     PeerView peer;
-    peer.member = member_of(life);
-    peer.connected = life.connected();
-    peer.admitted = life.id != 0;
-    peer.silent = std::max<base::Duration>(0, now - life.heard);
-    peer.progress = life.progress;
-    peer.moving = life.moving;
-    peer.max_rate = base::tighter(life.max_rate, options_.max_rate);
-    peer.day_bytes = life.day_bytes;
-    peer.trouble = trouble_of(life, now);
-    peer.faults = blame_.words(life.key, now);
-    peer.token = life.token;
+    peer.member = member_of(process);
+    peer.connected = process.connected();
+    peer.admitted = process.id != 0;
+    peer.silent = std::max<base::Duration>(0, now - process.heard);
+    peer.progress = process.progress;
+    peer.moving = process.moving;
+    peer.max_rate = base::tighter(process.max_rate, options_.max_rate);
+    peer.day_bytes = process.day_bytes;
+    peer.trouble = trouble_of(process, now);
+    peer.faults = blame_.words(process.key, now);
+    peer.token = process.token;
     base::Time oldest = base::kNever;
     for (const auto& [tag, round] : rounds_) {
       const auto open = round.ready.find(incarnation);
@@ -266,7 +267,7 @@ MasterView State::view(base::Time now) const {
       oldest = open->second.since;
       peer.waiting_for = cat(tag, " ", texts.at(tag));
     }
-    for (const auto& [tag, asked] : life.syncs) {
+    for (const auto& [tag, asked] : process.syncs) {
       if (peer.waiting_for.empty()) peer.waiting_for = cat("sync of ", tag, ": ", asked.told);
     }
     view.peers.push_back(std::move(peer));

@@ -23,9 +23,9 @@ using State = MasterMachine::State;
 namespace {
 
 // The number says that it is the same process, and the key that it says so with right.
-bool later_life(const Life& life, const Taker& taker) {
-  return base::process_of(taker.life) == base::process_of(life.incarnation) &&
-         (taker.key == life.key || JCCL_PLANTED("any-key-is-a-later-life"));
+bool later_life(const ProcessRecord& process, const Taker& taker) {
+  return base::process_of(taker.incarnation) == base::process_of(process.incarnation) &&
+         (taker.key == process.key || JCCL_PLANTED("any-key-is-a-later-life"));
 }
 
 constexpr int kMadeIt = 1, kReceivedIt = 2, kLaterLives = 3;  // who votes: Poll::tier
@@ -57,8 +57,9 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
       if (!JCCL_PLANTED("receivers-hold-nothing")) add(id);
     }
   } else {
-    for (const auto& [incarnation, life] : lives_) {
-      if (takes_after(life, tag) && holds_newest(life, tag)) sites[life.site] = life.shards;
+    for (const auto& [incarnation, process] : processes_) {
+      if (takes_after(process, tag) && holds_newest(process, tag))
+        sites[process.site] = process.shards;
     }
   }
   return sites;
@@ -66,16 +67,16 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
 
 // A life of a process that took part in the last round. Not another process at its seat: that may
 // hold a state of another run under that number, and nobody could tell.
-bool State::takes_after(const Life& life, const wire::Tag& tag) const {
+bool State::takes_after(const ProcessRecord& process, const wire::Tag& tag) const {
   const auto& takers = ledger_.standing(tag).takers;
   return JCCL_PLANTED("stranger-names-the-digest") ||
          std::any_of(takers.begin(), takers.end(),
-                     [&](const Taker& taker) { return later_life(life, taker); });
+                     [&](const Taker& taker) { return later_life(process, taker); });
 }
 
-bool State::holds_newest(const Life& life, const wire::Tag& tag) const {
-  const auto held = life.held.find(tag);
-  return held != life.held.end() && held->second.revision == ledger_.standing(tag).committed;
+bool State::holds_newest(const ProcessRecord& process, const wire::Tag& tag) const {
+  const auto held = process.held.find(tag);
+  return held != process.held.end() && held->second.revision == ledger_.standing(tag).committed;
 }
 
 Poll& State::poll_of(const wire::Tag& tag, int tier) {
@@ -92,42 +93,42 @@ Poll& State::poll_of(const wire::Tag& tag, int tier) {
       std::max(tier, round.poll.has_value() && round.poll->revision == revision ? round.poll->tier
                                                                                 : kMadeIt);
   round.poll.emplace(Poll{revision, tier, Election(electorate(tag, tier)), since, {}});
-  for (const auto& [incarnation, life] : lives_) {
-    if (holds_newest(life, tag) && (tier != kLaterLives || takes_after(life, tag))) {
-      round.poll->election.vote(life.site, life.shard, life.held.at(tag).digest);
+  for (const auto& [incarnation, process] : processes_) {
+    if (holds_newest(process, tag) && (tier != kLaterLives || takes_after(process, tag))) {
+      round.poll->election.vote(process.site, process.shard, process.held.at(tag).digest);
     }
   }
   return *round.poll;
 }
 
 // A peer says at which snapshot it stands, and with that how it votes.
-void State::report(Life& life, const wire::Held& held) {
+void State::report(ProcessRecord& process, const wire::Held& held) {
   const Standing& at = ledger_.standing(held.tag);
-  const bool anew = std::exchange(life.held[held.tag], held) != held;
+  const bool anew = std::exchange(process.held[held.tag], held) != held;
   if (rounds_.count(held.tag) == 0) {
-    if (life.held.size() > base::kTagsMax) life.held.erase(life.held.begin());
+    if (process.held.size() > base::kTagsMax) process.held.erase(process.held.begin());
     return;
   }
   if (undecided(held.tag) && held.revision == at.committed) {
     Poll& poll = poll_of(held.tag, kMadeIt);
-    if (poll.tier != kLaterLives) poll.election.vote(life.site, life.shard, held.digest);
+    if (poll.tier != kLaterLives) poll.election.vote(process.site, process.shard, held.digest);
     if (const Ballot* ballot = poll.election.majority()) establish(held.tag, *ballot);
   } else if (anew) {
-    name_outvoted(life, held.tag);
+    name_outvoted(process, held.tag);
   }
   touch(held.tag);
 }
 
 // It harms nobody: most have decided. But it may be a machine that computes wrong, and its owner
 // hears of it here. Where less than most decided nobody can tell which side is wrong.
-void State::name_outvoted(const Life& life, const wire::Tag& tag) {
+void State::name_outvoted(const ProcessRecord& process, const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
-  const auto decided = at.digests.find(life.shard);
-  if (at.weak || decided == at.digests.end() || !holds_newest(life, tag)) return;
-  if (life.held.at(tag).digest == decided->second) return;
-  if (electorate(tag, kMadeIt).count(life.site) == 0) return;
+  const auto decided = at.digests.find(process.shard);
+  if (at.weak || decided == at.digests.end() || !holds_newest(process, tag)) return;
+  if (process.held.at(tag).digest == decided->second) return;
+  if (electorate(tag, kMadeIt).count(process.site) == 0) return;
   if (JCCL_PLANTED("the-outvoted-go-unnamed")) return;
-  charge(life, Fault::kOutvoted,
+  charge(process, Fault::kOutvoted,
          cat("holds another revision ", at.committed, " of ", tag, " than most who made it"));
 }
 
@@ -135,13 +136,14 @@ void State::name_outvoted(const Life& life, const wire::Tag& tag) {
 bool State::may_abstain(const std::string& site, const wire::Tag& tag) const {
   if (rounds_.at(tag).skipped.count(site) > 0) return true;
   const std::uint64_t newest = ledger_.standing(tag).committed;
-  const auto& lives = lives_at(site);
-  if (lives.empty()) return true;
-  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation one) {
-    const Life& life = lives_.at(one);
-    if (holds_newest(life, tag) || JCCL_PLANTED("waits-for-one-who-is-behind")) return false;
-    const auto behind = life.behind.find(tag);
-    return life.syncs.count(tag) > 0 || (behind != life.behind.end() && behind->second == newest);
+  const auto& processes = processes_at(site);
+  if (processes.empty()) return true;
+  return std::any_of(processes.begin(), processes.end(), [&](wire::Incarnation one) {
+    const ProcessRecord& process = processes_.at(one);
+    if (holds_newest(process, tag) || JCCL_PLANTED("waits-for-one-who-is-behind")) return false;
+    const auto behind = process.behind.find(tag);
+    return process.syncs.count(tag) > 0 ||
+           (behind != process.behind.end() && behind->second == newest);
   });
 }
 
@@ -157,19 +159,19 @@ bool State::votes_awaited(const wire::Tag& tag) const {
   const auto& poll = rounds_.at(tag).poll;
   if (!poll.has_value()) return true;
   const auto may_vote = [&](const auto& entry) {
-    const Life& life = entry.second;
-    return life.id != 0 && !life.said_held && takes_after(life, tag) &&
+    const ProcessRecord& process = entry.second;
+    return process.id != 0 && !process.said_held && takes_after(process, tag) &&
            !JCCL_PLANTED("later-lives-not-awaited");
   };
   return poll->election.any() || voters_awaited(tag) ||
-         std::any_of(lives_.begin(), lives_.end(), may_vote);
+         std::any_of(processes_.begin(), processes_.end(), may_vote);
 }
 
 // Every process whose later lives may vote has one that did.
 bool State::all_came_back(const wire::Tag& tag) const {
   const auto& takers = ledger_.standing(tag).takers;
   return std::all_of(takers.begin(), takers.end(), [&](const Taker& taker) {
-    return std::any_of(lives_.begin(), lives_.end(), [&](const auto& entry) {
+    return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
       return later_life(entry.second, taker) && holds_newest(entry.second, tag);
     });
   });
@@ -232,7 +234,7 @@ void State::establish(const wire::Tag& tag, Ballot ballot) {
                 {"votes", cat(poll.election.votes(), " of ", poll.election.voters(),
                               weak ? ", weak" : "")}});
   journal(wire::StateRecord{tag, at.committed, weak, std::move(ballot)});
-  for (const auto& [incarnation, life] : lives_) name_outvoted(life, tag);
+  for (const auto& [incarnation, process] : processes_) name_outvoted(process, tag);
   rounds_.at(tag).poll.reset();
   touch(tag);
 }

@@ -71,10 +71,10 @@ bool State::agree_on_weights(const wire::Tag& tag) {
             ", which is weight_max = ", options_.weight_max, " times the median weight of the ",
             by_past ? "last round, " : "round, ", median,
             ": call with a smaller weight, or start the master with a larger --weight-max")};
-    for (const Life* life : shards_of(site)) {
-      if (rounds_.at(tag).ready.count(life->incarnation) == 0 || is_tie) continue;
+    for (const ProcessRecord* process : shards_of(site)) {
+      if (rounds_.at(tag).ready.count(process->incarnation) == 0 || is_tie) continue;
       if (!JCCL_PLANTED("heavy-weights-are-free"))
-        charge(*life, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
+        charge(*process, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
     }
   }
   refuse_sites(tag, unfit, (by_past || !is_tie) && !JCCL_PLANTED("heavy-ones-are-waited-for"));

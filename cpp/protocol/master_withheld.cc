@@ -31,12 +31,12 @@ static bool lacks_sum(const MasterAttempt& running, const wire::Moving& moving) 
 
 // As its heartbeat says of each attempt, or does not, when it has all. On a line that is slow for
 // all many are lacked at once. Who names none of the others names nobody.
-void State::note_lacks(const Life& life) {
+void State::note_lacks(const ProcessRecord& process) {
   for (auto& [tag, round] : rounds_) {
-    const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
+    const Part* part = round.running ? round.running->part_of(process.incarnation) : nullptr;
     if (part == nullptr) continue;
     MasterAttempt& running = *round.running;
-    const wire::Moving* said = moving_of(life, running.attempt());
+    const wire::Moving* said = moving_of(process, running.attempt());
     const wire::Moving moving = said == nullptr ? wire::Moving{} : *said;
     const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
     const bool is_sum = lacks_sum(running, moving);
@@ -123,9 +123,9 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
     if (since.size() < most) continue;
     std::sort(since.begin(), since.end());
     // It may not know of the attempt yet, on a connection that only carries its own words.
-    const Life* life = life_of(part.incarnation);
-    const bool knows =
-        part.done.has_value() || life == nullptr || moving_of(*life, running.attempt()) != nullptr;
+    const ProcessRecord* process = record_of(part.incarnation);
+    const bool knows = part.done.has_value() || process == nullptr ||
+                       moving_of(*process, running.attempt()) != nullptr;
     const bool waits = !knows && !JCCL_PLANTED("starts-are-always-heard");
     const base::Time heard = std::max(running.since, part.told_again) + options_.silence;
     return {&part, waits ? std::max(since[most - 1], heard) : since[most - 1]};
@@ -176,9 +176,10 @@ std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
     if (late && is_link(id, lack.of)) links.emplace_back(id, lack.of);
   }
   if (!links.empty()) return links;
-  const Life* life = last == nullptr || last->evicted ? nullptr : life_of(last->incarnation);
-  if (life == nullptr || now_ - running.last_done < patience) return links;
-  const wire::Moving* said = moving_of(*life, running.attempt());
+  const ProcessRecord* process =
+      last == nullptr || last->evicted ? nullptr : record_of(last->incarnation);
+  if (process == nullptr || now_ - running.last_done < patience) return links;
+  const wire::Moving* said = moving_of(*process, running.attempt());
   const auto other = running.parts().find(said == nullptr || said->left == 0 ? 0 : said->waits_on);
   const bool is_done = other != running.parts().end() && other->second.done.has_value();
   if (is_done && is_link(last->id, other->first)) links.emplace_back(last->id, other->first);
@@ -193,9 +194,9 @@ Pair State::slow_pair(const MasterAttempt& running) const {
   for (const auto& [id, part] : running.parts()) {
     if (part.evicted) continue;
     const bool is_last = part.contributes() && !part.done.has_value();
-    const Life* life = life_of(part.incarnation);
-    if (life == nullptr || life->beat < running.last_done) return {0, 0};
-    const wire::Moving* its = moving_of(*life, running.attempt());
+    const ProcessRecord* process = record_of(part.incarnation);
+    if (process == nullptr || process->beat < running.last_done) return {0, 0};
+    const wire::Moving* its = moving_of(*process, running.attempt());
     const bool has_left = its != nullptr && its->left > 0;
     if (!is_last && !has_left) continue;
     wire::PeerId& end = is_last ? pair.first : pair.second;
@@ -215,7 +216,7 @@ void State::cut_starved(const wire::Tag& tag, const std::vector<Pair>& links) {
   for (const auto& [by, of] : links) {
     remember_link(round, round.running->attempt(), by, of, false);
     cut_link(round, by, of, now_ - since);
-    const Life *one = member_life(by), *other = member_life(of);
+    const ProcessRecord *one = member_record(by), *other = member_record(of);
     if (one == nullptr || other == nullptr) continue;
     if (is_junior(*one, *other)) tokens.insert(one->token);
     if (is_junior(*other, *one)) tokens.insert(other->token);

@@ -93,7 +93,7 @@ base::Bytes recording_of(const About& about, const std::vector<base::ByteView>& 
   out.raw(kMagic);
   out.u16(kRecordingFormat), out.u16(about.wire_version);
   out.u8(static_cast<std::uint8_t>(about.role)), out.u64(about.layout);
-  out.run(about.run), out.u64(about.life);
+  out.run(about.run), out.u64(about.incarnation);
   put_text(out, about.site), put_text(out, about.build), put_text(out, about.why);
   out.i64(about.at), out.i64(about.unix_ms);
   for (const base::ByteView part : entries) out.raw(part.data(), part.size());
@@ -126,7 +126,7 @@ base::Result<Recording> read_recording(base::ByteView bytes) {
   About& about = read.about;
   about.wire_version = in.u16();
   const std::uint8_t role = in.u8();
-  about.layout = in.u64(), about.run = in.run(), about.life = in.u64();
+  about.layout = in.u64(), about.run = in.run(), about.incarnation = in.u64();
   about.site = in.text(kWhyBytesMax), about.build = in.text(kWhyBytesMax);
   about.why = in.text(kWhyBytesMax);
   about.at = in.i64(), about.unix_ms = in.i64();

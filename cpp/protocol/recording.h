@@ -31,12 +31,12 @@ struct About {  // a recording, for whoever gets it
   std::uint16_t wire_version = wire::kVersion;
   std::uint64_t layout = 0;  // of the build's machines: see recorded_sides.h
   wire::RunId run{};
-  wire::Incarnation life = 0;  // of a peer
-  std::string site;            // likewise
-  std::string build;           // of whoever wrote it, in words
-  std::string why;             // it was written
-  base::Time at = 0;           // when, on the machine's clock …
-  std::int64_t unix_ms = 0;    // … and on the world's
+  wire::Incarnation incarnation = 0;  // of a peer
+  std::string site;                   // likewise
+  std::string build;                  // of whoever wrote it, in words
+  std::string why;                    // it was written
+  base::Time at = 0;                  // when, on the machine's clock …
+  std::int64_t unix_ms = 0;           // … and on the world's
   bool operator==(const About&) const = default;
 };
 

@@ -74,7 +74,7 @@ std::size_t round_phase(const MasterMachine::State& state, const wire::Tag* tag)
 }
 
 // Column of a life, and of what it speaks about.
-std::size_t column(const MasterMachine::State& state, const protocol::Life* life,
+std::size_t column(const MasterMachine::State& state, const protocol::ProcessRecord* life,
                    const wire::Tag* tag) {
   if (life == nullptr) return 0;
   if (life->connected() && !life->resumed) return 1;
@@ -91,7 +91,7 @@ std::size_t column(const MasterMachine::State& state, protocol::ConnId conn,
     static const wire::Tag kNone = "-";
     tag = running == state.running_.end() ? &kNone : &running->second;
   }
-  return column(state, state.life_of(found->second), tag);
+  return column(state, state.record_of(found->second), tag);
 }
 
 const wire::Tag* tag_of(const protocol::PeerEvent& event) {
@@ -172,12 +172,12 @@ void Coverage::see(const MasterMachine& machine, const protocol::MasterEvent& ev
   } else if (const auto* closed = std::get_if<protocol::ConnClosed>(&event)) {
     ++master[kMessageKinds][column(state, closed->conn, nullptr)];
   } else if (const auto* probe = std::get_if<protocol::ProbeAnswer>(&event)) {
-    const auto* life = state.life_of(probe->incarnation);
+    const auto* life = state.record_of(probe->incarnation);
     ++master[kMessageKinds + (probe->refused ? 1 : 2)][column(state, life, nullptr)];
   } else if (const auto* wish = std::get_if<protocol::EvictSite>(&event)) {
     const auto site = state.sites_.find(wish->site);
     const bool known = site != state.sites_.end() && !site->second.empty();
-    const auto* life = known ? state.life_of(*site->second.begin()) : nullptr;
+    const auto* life = known ? state.record_of(*site->second.begin()) : nullptr;
     ++master[kMessageKinds + 3][column(state, life, nullptr)];
   } else {
     see_stragglers(machine);
@@ -227,7 +227,7 @@ void Coverage::see_return(const MasterMachine& machine, protocol::ConnId conn,
   const auto found = state.conns_.find(conn);
   const auto round = state.rounds_.find(ready != nullptr ? ready->round.tag : sync->tag);
   if (found == state.conns_.end() || round == state.rounds_.end()) return;
-  const protocol::Life* life = state.life_of(found->second);
+  const protocol::ProcessRecord* life = state.record_of(found->second);
   if (life == nullptr || round->second.skipped.count(life->site) == 0) return;
   ++straggler[ready != nullptr ? kReadyAgain : kSyncsAgain][1];
 }

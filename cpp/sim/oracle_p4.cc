@@ -212,7 +212,7 @@ void World::check_hung() {
     if (there) continue;
     const auto before = gone_for_.find(id);
     Duration length = before == gone_for_.end() ? 0 : before->second + kAuditPause;
-    const protocol::Life* life = master->machine->state().life_of(member.incarnation);
+    const protocol::ProcessRecord* life = master->machine->state().record_of(member.incarnation);
     if (life != nullptr && life->connected()) {  // between two cuts something came through
       length = std::min(length, master->clock() - life->heard);
     }

@@ -49,7 +49,7 @@ bool World::contradicted(const wire::Record& record) {
     const auto member = history.members.find(maker.id);
     if (member == history.members.end()) return false;
     const wire::Incarnation incarnation = member->second.incarnation;
-    const protocol::Life* life = master->machine->state().life_of(incarnation);
+    const protocol::ProcessRecord* life = master->machine->state().record_of(incarnation);
     if (life == nullptr || history.liars.count(incarnation) > 0) return false;
     const auto held = life->held.find(state->tag);
     return held != life->held.end() && held->second.revision == state->revision &&

@@ -28,7 +28,7 @@ bool needs_nobody(const MasterMachine::State& at, std::size_t sites) {
 std::size_t members_ready(const MasterMachine::State& at, const protocol::Round& round) {
   std::size_t count = 0;
   for (const auto& [incarnation, open] : round.ready) {
-    const protocol::Life* life = at.life_of(incarnation);
+    const protocol::ProcessRecord* life = at.record_of(incarnation);
     count += life != nullptr && life->id != 0;
   }
   return count;
@@ -67,7 +67,7 @@ bool enters_by(const MasterMachine::State& at, const Turn::Asked& asked, const w
            members_ready(at, round->second) == 0;
   };
   return std::none_of(asked.begin(), asked.end(), [&](const auto& entry) {
-    const protocol::Life* life = at.life_of(entry.first);
+    const protocol::ProcessRecord* life = at.record_of(entry.first);
     return life != nullptr && life->site == member.site &&
            std::any_of(entry.second.begin(), entry.second.end(), open);
   });
@@ -113,17 +113,18 @@ Turn World::before_turn(const MasterMachine& machine, const protocol::MasterEven
   if (mix.tags == 1 || at.observers() == 0) return turn;
   for (const auto& [tag, round] : at.rounds_) {
     for (const auto& [incarnation, open] : round.ready) {
-      const protocol::Life* life = at.life_of(incarnation);
+      const protocol::ProcessRecord* life = at.record_of(incarnation);
       if (life != nullptr) turn.calling.insert(life->site);
     }
   }
   const auto* said = std::get_if<protocol::ConnMessage>(&event);
   const auto of = said == nullptr ? at.conns_.end() : at.conns_.find(said->conn);
-  const protocol::Life* speaker = of == at.conns_.end() ? nullptr : at.life_of(of->second);
+  const protocol::ProcessRecord* speaker =
+      of == at.conns_.end() ? nullptr : at.record_of(of->second);
   if (speaker != nullptr && std::holds_alternative<wire::Ready>(said->message)) {
     turn.calling.insert(speaker->site);
   }
-  for (const auto& [incarnation, life] : at.lives_) {
+  for (const auto& [incarnation, life] : at.processes_) {
     if (life.id != 0) continue;
     for (const auto& [tag, sync] : life.syncs) {
       if (sync.deadline > clock) turn.asked[incarnation].insert(tag);

@@ -39,8 +39,9 @@ std::string date(std::int64_t unix_ms) {
 
 void print_head(const protocol::About& about, const char* commit) {
   const bool master = about.role == protocol::Role::kMaster;
-  print(cat(master ? "master" : cat("peer ", about.site, ", life ", base::to_hex(about.life)),
-            " of run ", base::to_hex(about.run), ", ", date(about.unix_ms)));
+  print(
+      cat(master ? "master" : cat("peer ", about.site, ", life ", base::to_hex(about.incarnation)),
+          " of run ", base::to_hex(about.run), ", ", date(about.unix_ms)));
   print(cat("written: ", about.why));
   print(cat("build: ", about.build, "; replayed by commit ", commit));
 }

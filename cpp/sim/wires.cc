@@ -236,11 +236,11 @@ void World::judge_impostor(Conn& c, const wire::Message& message) {
   const SimMaster& master = masters[c.master];
   if (hello == nullptr || !c.ghost || !master.running()) return;
   const protocol::MasterMachine::State& at = master.machine->state();
-  const protocol::Life* known = at.life_of(hello->incarnation);
+  const protocol::ProcessRecord* known = at.record_of(hello->incarnation);
   if (known != nullptr && known->key != c.key) c.stranger = Stranger::kImpostor;
   if (known != nullptr || at.ledger_.fenced(hello->incarnation)) return;
-  for (const wire::Incarnation incarnation : at.lives_at(hello->site)) {
-    const protocol::Life& life = at.lives_.at(incarnation);
+  for (const wire::Incarnation incarnation : at.processes_at(hello->site)) {
+    const protocol::ProcessRecord& life = at.processes_.at(incarnation);
     if (life.shard != hello->shard || life.key == c.key || at.gives_way(life)) continue;
     c.stranger = Stranger::kImpostor;
   }

@@ -170,9 +170,3 @@ def places(pattern, folders, suffixes):
 def test_a_name_that_was_given_up_stays_away(pattern):
     instead, *where = words.GIVEN_UP[pattern]
     assert list(places(pattern, *where)) == [], f"write {instead}"
-
-
-@pytest.mark.parametrize("pattern", words.STANDING)
-def test_a_name_that_is_renamed_moves_to_those_given_up(pattern):
-    _, *where = words.STANDING[pattern]
-    assert any(places(pattern, *where)), "move the row to GIVEN_UP"

@@ -63,11 +63,6 @@ GIVEN_UP = {
     r"\bJCCL_TRIES\b": ("JCCL_TEST_CODE", *CPP),
     r"\bsites\.Parts\b|^class Parts\b": ("ShardedCommunicator", *PYTHON),
     r"\bjccl\.(?:ops|mesh)\b": ("the verbs of jccl", *PYTHON),
+    r"\bstruct Life\b|\blives_\b": ("ProcessRecord", *PROTOCOL),
     r"\bJoin(?:Outcome|Table)?\b": ("DeviceRendezvous", *EXTENSION),
-}
-
-# Names that are to be given up and still stand. The commit that renames one moves its
-# row to GIVEN_UP: a test fails until then.
-STANDING = {
-    r"\bstruct Life\b": ("a process record, or incarnation", *PROTOCOL),
 }
