@@ -239,6 +239,54 @@ def sparse(base: Run, big: bool) -> Claim:
     )
 
 
+def muon(base: Run, big: bool) -> Claim:
+    """The base of all is data-parallel with AdamW; Muon's own stands beside it."""
+    few = {"codec": "stat2", "options": (("error_feedback", True),)}
+    parallel = base.varied(method="data-parallel")
+    variants = {
+        "data-parallel": parallel,
+        "data-parallel, Muon": parallel.varied(inner="muon"),
+    }
+    for peers in (4, 8):
+        loco = base.varied(peers=peers)
+        variants[f"M={peers}"] = loco
+        variants[f"M={peers}, Muon"] = loco.varied(inner="muon")
+        variants[f"M={peers}, Muon, 2 bits"] = loco.varied(inner="muon", **few)
+    if big:  # tokens as in `peers`
+        rounds = round(base.steps * LARGER / base.sync_every)
+        larger = base.varied(size="233k", steps=rounds * base.sync_every)
+        variants["data-parallel 233k"] = larger.varied(method="data-parallel")
+        variants["M=4 233k"] = larger
+        variants["M=4 233k, Muon"] = larger.varied(inner="muon")
+
+    def judge(found: Results) -> list[Check]:
+        checks = []
+        ends = [f"M={peers}{size}" for peers, size in ((4, ""), (8, ""), (4, " 233k"))]
+        for name in ends[: 3 if big else 2]:
+            size = name.partition(" ")[2]
+            parallel = " ".join(["data-parallel", *([size] if size else [])])
+            adamw, muon = (percent(found, name + m, parallel) for m in ("", ", Muon"))
+            text = f"gap of {name}: {adamw:+.1f} % with AdamW, {muon:+.1f} % with Muon"
+            checks.append((text + " (at most half)", muon <= adamw / 2))
+        for name in ends[:2]:
+            own = percent(found, f"{name}, Muon", "data-parallel, Muon")
+            adamw = percent(found, name, "data-parallel")
+            text = f"{name}, Muon {own:+.1f} % of data-parallel, Muon"
+            checks.append((f"{text} (less than {adamw:+.1f})", own < adamw))
+            checks.append(within(found, f"{name}, Muon, 2 bits", f"{name}, Muon", 0.5))
+        return checks
+
+    return Claim(
+        "muon",
+        "With Muon inside, DiLoCo is better than with AdamW, and with more than two "
+        "workers closer to data-parallel training with the same optimizer; 2 bits with "
+        "feedback cost next to nothing (arXiv:2505.23725). Does the gap to "
+        "data-parallel training with AdamW halve?",
+        variants,
+        judge,
+    )
+
+
 MAKERS = (
     peers_and_tokens,
     steps_between,
@@ -248,6 +296,7 @@ MAKERS = (
     churn,
     drops,
     sparse,
+    muon,
 )
 
 

@@ -85,12 +85,36 @@ def warm(size: str, windows: int, seed: int) -> None:
     held_out_loss(size, params)
 
 
-def inner(steps: int) -> optax.GradientTransformation:
-    """AdamW with warm-up and a cosine to a tenth."""
+def inner(steps: int, name: str = "adamw") -> optax.GradientTransformation:
+    """AdamW or Muon, with warm-up and a cosine to a tenth."""
     rate = optax.warmup_cosine_decay_schedule(
         0.0, RATE, max(1, int(WARM_UP * steps)), steps, RATE / 10
     )
-    return optax.adamw(rate, b2=0.99)
+    if name == "adamw":
+        return optax.adamw(rate, b2=0.99)
+    if name != "muon":
+        raise ValueError(f"inner={name!r}: there are adamw and muon")
+    # At this RMS an update is as long as AdamW's, and the rate is the same one.
+    return optax.contrib.muon(
+        rate,
+        adam_b2=0.99,
+        weight_decay=1e-4,  # as of optax.adamw
+        adam_weight_decay=1e-4,
+        consistent_rms=0.2,
+        muon_weight_dimension_numbers=_of_blocks,
+    )
+
+
+def _of_blocks(params: Any) -> Any:
+    """Muon takes the matrices of the blocks; AdamW embeddings, head and vectors."""
+
+    def spec(path: Any, leaf: jax.Array) -> Any:
+        inside = any("Block" in jax.tree_util.keystr((key,)) for key in path)
+        if inside and leaf.ndim == 2:
+            return optax.contrib.MuonDimensionNumbers()
+        return None
+
+    return jax.tree_util.tree_map_with_path(spec, params)
 
 
 @functools.cache

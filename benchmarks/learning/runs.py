@@ -43,6 +43,7 @@ class Run:
     codec: str | None = None
     rate: float = 0.7  # of the outer optimizer
     momentum: float = 0.5
+    inner: str = "adamw"  # or "muon"
     options: tuple[tuple[str, Any], ...] = ()  # of the transform
     drop: float = 0.0  # chance that a contribution has weight 0
     churn: bool = False  # half of the peers leave, and as many join later
@@ -58,7 +59,7 @@ class Run:
 
 def transform(run: Run, comm: jccl.Communicator) -> Any:
     """What turns gradients into updates on one peer."""
-    inner = model.inner(run.steps)
+    inner = model.inner(run.steps, run.inner)
     if run.method in ("alone", "data-parallel"):
         return inner
     plain = jccl.sgd(run.rate)

@@ -27,6 +27,20 @@ def test_peers_of_a_run_end_on_one_anchor_and_count_their_bytes(monkeypatch):
     assert train(TINY)["loss"] == found["loss"]  # the same run again, to the bit
 
 
+def test_muon_takes_the_matrices_of_blocks_and_its_peers_agree(monkeypatch):
+    monkeypatch.setattr(model, "HELD_OUT_WINDOWS", 16)
+    monkeypatch.setattr(model, "LAYERS", 1)
+    found = train(TINY.varied(inner="muon"))
+    assert found["equal"] and found["rounds"] == 2 and found["skipped"] == 0
+    params = model.initial(TINY.size, TINY.seed)
+    state = model.inner(10, "muon").init(params)
+    held = state.inner_states["muon"].inner_state[0].mu  # a momentum, none for others
+    taken = {jax.tree_util.keystr(k) for k, _ in jax.tree.leaves_with_path(held)}
+    assert len(taken) == 4 and all("Block_0" in k and "kernel" in k for k in taken)
+    with pytest.raises(ValueError, match="there are adamw and muon"):
+        model.inner(10, "sgd")
+
+
 @pytest.mark.parametrize("big", [False, True])
 def test_every_claim_can_fail(big):
     for claim in claims.all_claims(Run(steps=300), big):
