@@ -37,7 +37,7 @@ COLUMNS = (
     Column("form", "form", 10),
     Column("rows", "rows", 5),
     Column("width", "width", 6),
-    Column("best_s", "best", 8, ".3f", "(ms)", 1e3),
+    Column("best_s", "best", 8, ".1f", "(us)", 1e6),
     Column("load", "load", 6, ".1f"),
 )
 HONESTY = (
