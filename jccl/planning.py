@@ -13,6 +13,7 @@ arXiv:2412.01152, Table 2.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 import numpy as np
@@ -213,3 +214,56 @@ def crossing(rates: np.ndarray, reached: np.ndarray, target: float) -> float:
         return float(rates[0])
     log = np.interp(target, reached[i - 1 : i + 1], np.log(rates[i - 1 : i + 1]))
     return float(np.exp(log))
+
+
+@dataclasses.dataclass(frozen=True)
+class Failures:
+    """How often something fails, anywhere in the run, and how long that stops what it
+    belongs to: the whole run in lock-step, one peer of many otherwise.
+    """
+
+    every_s: float
+    down_s: float
+
+    def __post_init__(self) -> None:
+        if not (self.every_s > 0 and self.down_s >= 0):
+            raise ValueError(
+                f"every_s={self.every_s} must be above 0, and down_s={self.down_s} at "
+                "least 0"
+            )
+
+
+def lock_step_goodput(failures: Failures) -> float:
+    """Share of the time in steps that count, where a failure stops everybody."""
+    return 1 / (1 + failures.down_s / failures.every_s)
+
+
+def goodput(
+    failures: Failures, peers: int, steps_s: float, round_s: float = 0.0
+) -> float:
+    """Share of all peers' time in steps that got into a round, where each failure stops
+    one peer and the others go on.
+
+    A peer that fails loses its steps since the last round. It is back after `down_s`,
+    and waits for the end of the round that the others are in. So a failure takes it
+    1 + down_s / (steps_s + round_s) rounds on average.
+
+    Args:
+        steps_s: of a peer between two rounds (H steps).
+        round_s: that peers wait for a round.
+    """
+    period = steps_s + round_s
+    whole = math.exp(-period / (failures.every_s * peers))
+    missed = (1 - whole) * (1 + failures.down_s / period)
+    return steps_s / period * whole / (whole + missed)
+
+
+def steps_kept(
+    failures: Failures, peers: int, steps_s: float, round_s: float = 0.0
+) -> float:
+    """Share of the steps computed that got into a round; the others died with a peer.
+
+    With x failures of a peer in a round's time: x / (eˣ - 1), about 1 - x/2.
+    """
+    per_round = (steps_s + round_s) / (failures.every_s * peers)
+    return per_round / math.expm1(per_round)
