@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/metagenome"))
     parser.add_argument("--laboratory", type=int, help="be one: the run starts them")
-    args = parser.parse_args()
+    args, begun = parser.parse_args(), time.monotonic()
     if not args.reads and not args.quick:
         parser.error("--reads FOLDER of the packages (make metagenome), or --quick")
     args.rounds = args.rounds or (40 if args.quick else 100)
@@ -121,6 +122,8 @@ def main() -> None:
         metagenome_compare.compare(args)
     else:
         metagenome_report.write(args, metagenome_run.together(args))
+    took, busy = time.monotonic() - begun, sum(os.times()[:4])  # of all processes
+    print(f"{took / 60:.1f} minutes, {busy / 60:.1f} of processor time")
 
 
 if __name__ == "__main__":

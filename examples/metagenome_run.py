@@ -20,7 +20,7 @@ from jccl.testing import Process, Processes
 
 NAMES = [*dna.LABORATORIES]
 VICTIM = NAMES.index("bees")
-LIMIT_S = 1200.0
+LIMIT_S = 1200.0  # without another round
 AHEAD = 10  # rounds that a run goes on while the killed laboratory is not back
 
 
@@ -33,6 +33,7 @@ class Story:
         self.train_until(args.rounds)
         self.peers = [self.start(index) for index in range(len(NAMES))]
         self.absent = False
+        self.reached = 0  # rounds of the first laboratory
         self.seen = 0  # lines of the victim's log before its death
 
     def train_until(self, rounds: int) -> None:
@@ -51,7 +52,7 @@ class Story:
     def advance(self) -> bool:
         """Does what is due; False when the run is over."""
         lines = read_log(self.args.out / NAMES[0])
-        reached = int(lines[-1]["round"]) if lines else 0
+        self.reached = reached = int(lines[-1]["round"]) if lines else 0
         done = len(self.events)
         if done == 0 and self.args.kill and reached >= self.args.rounds * 0.4:
             self.peers[VICTIM].kill()
@@ -79,10 +80,13 @@ def together(args: argparse.Namespace) -> list[dict[str, Any]]:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     with Processes(start_peers=len(NAMES), path=args.out) as run:
         story = Story(run, args)
-        deadline = time.monotonic() + LIMIT_S
+        reached, since = 0, time.monotonic()
         while story.advance():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not over after {LIMIT_S} s: see {args.out}")
+            if story.reached > reached:
+                reached, since = story.reached, time.monotonic()
+            if time.monotonic() > since + LIMIT_S:
+                last = f"no round after {reached} in {LIMIT_S:g} s: see {args.out}"
+                raise TimeoutError(last)
             time.sleep(0.1)
     for name, peer in zip(NAMES, story.peers, strict=True):
         if peer.popen.returncode:
