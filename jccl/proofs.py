@@ -71,9 +71,9 @@ def build(
         ValueError: a chunk has fewer than k values. GuardError, outside of programs:
         NaN or Inf.
 
-    Cost: for 32 x 4096 values on one core, 0.2 to 0.4 ms on the host. The polynomial
-    takes 0.03 of that. In a program, a top-k of the chunk and 2 k steps on k numbers. A
-    GPU is slow at those steps: an H100 took 3.3 ms (November 2026).
+    Cost: for 32 x 4096 values on one core, 0.2 to 0.4 ms on the host, of which the
+    polynomial takes 40 to 66 µs. In a program, a top-k of the chunk and 2 k steps on k
+    numbers. A GPU is slow at those steps: an H100 took 3.3 ms (November 2026).
 
     Example:
         >>> proofs = jccl.proofs.build(hidden)
