@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   docs lint types tidy clean help bench coverage long-bench \
-  device-check long-kills long-anchors long-exact long-standby long-page long-slurm long-launchers long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
+  device-check long-kills long-anchors long-exact long-standby long-page long-slurm long-launchers long-upgrade long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-examples long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -166,6 +166,12 @@ long-slurm: .venv/.ready-test
 ## make long-launchers  tests of Ray, Kubernetes, SkyPilot and Slurm (installs the first two's packages, and slurm-wlm)
 long-launchers: .venv/.ready-test
 	.ci/launchers
+
+# Not in CI: it builds jccl twice more, of commits that a shallow clone has not.
+## make long-upgrade  builds of two earlier commits, with this wire version and the last, beside this one
+long-upgrade: .venv/.ready-test
+	.ci/older
+	$(PY) -m pytest -q -rs tests/upgrade
 
 ## make device-check  what a machine with a GPU shows: tests, a run of device and host peers, benchmarks; a log
 device-check: .venv/.ready-test

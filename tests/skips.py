@@ -40,6 +40,7 @@ REASONS = (
     Reason("no clu: make long-loggers", 1),
     Reason(r"no Ray: pip install 'jccl\[ray\]'", 5),
     Reason("there is a Ray", 1),
+    Reason("no older build: make long-upgrade", 3),
     Reason("no kubernetes-validate", 6),
     Reason("no jsonschema", 1),
     Reason("no kubectl", 3),
