@@ -13,6 +13,10 @@ and the host what a round moves.
 `--processes P`: each site has P processes, over whose devices the leaf is cut, and the
 figures are of the process that holds most, for each parameter of the whole model. They
 should fall as 1/P. The checkpoint is all of the site's.
+
+`--joiner`: what one more peer holds over its own arrays, which are as large as the
+state: at the peak of `sync_state`, and after it. The bound is three times the state: a
+copy of those arrays, what arrives, and the result.
 """
 
 from __future__ import annotations
@@ -34,10 +38,16 @@ COLUMNS = (
     Column("processes", "processes", 10),
     *(Column(name, name, 10, ".1f", "(B/par)") for name in FIGURES),
 )
+OF_JOINER = (
+    Column("form", "form", 9),
+    *COLUMNS[2:4],
+    Column("peak", "peak", 10, ".1f"),
+)
 
 
 @click.command()
 @options
+@click.option("--joiner", is_flag=True, help="One that joins, instead.")
 @click.option("--parameters", default=1 << 25, show_default=True)
 @click.option("--form", "forms", type=click.Choice(list(FORMS)), multiple=True)
 @click.option(
@@ -51,12 +61,20 @@ def main(
     out: str | None,
     as_json: bool,
     full: bool,
+    joiner: bool,
     parameters: int,
     forms: tuple[str, ...],
     counts: tuple[str, ...],
 ) -> None:
     """Bytes per parameter of each form of DiLoCo."""
-    cells, table = Cells.of("memory", out, full), Table(COLUMNS, as_json)
+    cells = Cells.of("memory", out, full)
+    if joiner:
+        table = Table(OF_JOINER, as_json)
+        for kind in ("numpy", "jax"):
+            cell = {"form": kind, "joiner": True, "parameters": parameters}
+            table.show(cells.rows(cell, functools.partial(_join, kind, parameters)))
+        return
+    table = Table(COLUMNS, as_json)
     for count in counts:
         measured = functools.partial(_measure, "plain", parameters, int(count))
         cell = {"form": "plain", "processes": int(count), "parameters": parameters}
@@ -89,6 +107,27 @@ def _measure(form: str, parameters: int, processes: int = 0) -> Iterator[Row]:
     serving.end()
     names = [name for name in FIGURES if name in said[0]]
     yield {"columns": {name: max(one[name] for one in said) for name in names}}
+
+
+def _join(kind: str, parameters: int) -> Iterator[Row]:
+    """One holder, one joiner."""
+    with groups.master(1) as address:
+        said = joined(address, kind, parameters)
+    yield {"columns": {"state": 4.0, **said}}
+
+
+def joined(address: str, kind: str, parameters: int) -> dict[str, float]:
+    """What a joiner says of itself, beside a peer that holds the state already."""
+    program = [sys.executable, "-m", "benchmarks.peers.joiner", address]
+    peers = []
+    try:
+        for site in ("holder", "joiner"):
+            peers.append(groups.Peer([*program, site, kind, str(parameters)]))
+            said = peers[-1].answer()
+    finally:
+        for peer in reversed(peers):
+            peer.end()
+    return {name: said[name] for name in ("standing", "peak")}
 
 
 def _places(processes: int) -> list[list[str]]:
