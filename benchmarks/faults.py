@@ -1,12 +1,13 @@
-"""What faults cost: from SIGKILL, SIGSTOP, a cut, a leave or a lost master to the next
-committed round, and what a joiner costs the others.
+"""What faults cost: from SIGKILL, SIGSTOP, a cut, a leave, a drain or a lost master to
+the next committed round, and what a joiner costs the others.
 
 The envelope. A killed peer's connections are reset by its kernel at once, the master's
 probe of its listener is refused at once, and the round starts over: one more round, at
 most one that is lost. A stopped peer or a cut link is silence, so it takes the run's
 silence (profile lan 0.6 s, default 3 s): the master's own limit for who stops beating,
 five sixths of it for a link, and a sixteenth to hear what the others say. A clean leave
-costs the attempt it interrupts. A master that is killed costs its start (a process, the
+costs the attempt it interrupts, by SIGTERM or by an operator's drain, which takes one
+message more. A master that is killed costs its start (a process, the
 journal) and the peers' next try to reach it (at most 0.3 s after the last). A
 joiner fetches its state while the others go on; it costs them what the bytes cost. A
 state of 256 MiB passes the joiner's memory six times (own copy with its digest, the
@@ -26,7 +27,6 @@ import ctypes
 import functools
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -41,6 +41,8 @@ import click
 
 from benchmarks import groups
 from benchmarks.common import Cells, Column, Row, Table, median, options, percentile
+from benchmarks.proxy import Proxy
+from jccl import _native
 
 COLUMNS = (
     Column("fault", "fault", 10),
@@ -59,6 +61,7 @@ COLUMNS = (
 M = 1 << 20
 LIMIT_S = 60.0
 SETTLE_ROUNDS = 3
+KILL, TERM = signal.SIGKILL, signal.SIGTERM
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LIBC = ctypes.CDLL(None)
 
@@ -71,7 +74,8 @@ def die_with_the_parent() -> None:
 class Peer:
     """A process and the events it printed."""
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[str], site: str = "") -> None:
+        self.site = site
         self.process = subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,
@@ -108,45 +112,6 @@ class Peer:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         self.process.wait()
-
-
-class Proxy:
-    """Forwards one port to another until cut: then nothing moves and nothing ends."""
-
-    def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.target = ("", 0)
-        self.cut = threading.Event()
-        self.pairs: dict[socket.socket, socket.socket] = {}
-        threading.Thread(target=self._forward, daemon=True).start()
-
-    def _forward(self) -> None:
-        while self.listener.fileno() >= 0:
-            if self.cut.is_set():
-                time.sleep(0.01)
-                continue
-            readable, _, _ = select.select([self.listener, *self.pairs], [], [], 0.05)
-            for one in readable:
-                if self.cut.is_set():
-                    break
-                with contextlib.suppress(OSError):
-                    self._accept() if one is self.listener else self._move(one)
-
-    def _accept(self) -> None:
-        near, _ = self.listener.accept()
-        far = socket.create_connection(self.target)
-        self.pairs[near], self.pairs[far] = far, near
-
-    def _move(self, one: socket.socket) -> None:
-        other = self.pairs[one]
-        data = one.recv(1 << 18)
-        if data:
-            other.sendall(data)
-            return
-        for end in (one, other):
-            del self.pairs[end]
-            end.close()
 
 
 class Run:
@@ -190,11 +155,18 @@ class Run:
 
     def add(self, *more: str) -> Peer:
         self.started += 1
+        site = f"p{self.started}"
         argv = [str(self.programs["bench-faults-peer"]), "--master", self.address]
-        argv += ["--bytes", str(self.size), "--site", f"p{self.started}"]
-        peer = Peer([*argv, *self.peer_options, *more])
+        argv += ["--bytes", str(self.size), "--site", site]
+        peer = Peer([*argv, *self.peer_options, *more], site)
         self.peers.append(peer)
         return peer
+
+    def drain(self, peer: Peer) -> int:
+        """As `jccl drain`; when it was asked."""
+        at = time.monotonic_ns()
+        _native.core().give_order(self.address, verb="drain", subject=peer.site)
+        return at
 
     def drop(self, peer: Peer) -> None:
         peer.end()
@@ -279,20 +251,24 @@ def running(
 Times = list[tuple[float, float]]  # from the fault to the next round, a round without
 
 
-def killed(run: Run, peers: int, times: int, number: int) -> Times:
+def killed(run: Run, peers: int, times: int, end: Callable[[Peer], int]) -> Times:
     """One dies (or leaves), the others go on, another one comes."""
     out = []
     for turn in range(times):
         run.settle(peers)
         victim = run.peers[turn % peers]
         run.peers.remove(victim)
-        at = victim.send(number)
+        at = end(victim)
         took = run.recovered(at, peers - 1)
         out.append((took, run.settle(peers - 1)))
         run.peers.append(victim)
         run.drop(victim)
         run.add()
     return out
+
+
+def by(number: int) -> Callable[[Peer], int]:
+    return lambda peer: peer.send(number)
 
 
 def stopped(run: Run, peers: int, times: int) -> Times:
@@ -382,8 +358,15 @@ def measure(fault: str, peers: int, size: int, profile: str, times: int) -> list
         taken, wrong = link_cut(size, peers, times, profile)
         return [summary(fault, taken, wrong, f"{silence:g} s + round")]
     act: dict[str, tuple[Callable[[Run], Times], str]] = {
-        "kill": (lambda r: killed(r, peers, times, signal.SIGKILL), "0.5 s + round"),
-        "leave": (lambda r: killed(r, peers, times, signal.SIGTERM), "0.2 s + round"),
+        "kill": (
+            lambda r: killed(r, peers, times, by(signal.SIGKILL)),
+            "0.5 s + round",
+        ),
+        "leave": (
+            lambda r: killed(r, peers, times, by(signal.SIGTERM)),
+            "0.2 s + round",
+        ),
+        "drain": (lambda r: killed(r, peers, times, r.drain), "0.2 s + round"),
         "stop": (lambda r: stopped(r, peers, times), f"{silence:g} s + round"),
         "pause": (lambda r: paused(r, peers, times, 0.3 * silence), "no eviction"),
         "master": (lambda r: master_killed(r, peers, times), "1 s"),
@@ -442,7 +425,7 @@ def steps(rounds: list[dict[str, Any]]) -> list[float]:
 
 @click.command()
 @options
-@click.option("--only", help="One fault: kill, leave, stop, pause, cut, master, join.")
+@click.option("--only", help="One: kill, leave, drain, stop, pause, cut, master, join.")
 @click.option("--times", type=int, help="How often each; default by cell.")
 @click.option("--state-mib", default=256, show_default=True, help="Of a join.")
 @click.option("--rate", type=float, default=0, help="Of a join: the run's --max-rate.")
@@ -464,6 +447,7 @@ def main(
         ("kill", 3, "default", 20 if full else 8),
         ("kill", 4, "default", 20 if full else 8),
         ("leave", 3, "default", 20 if full else 8),
+        ("drain", 3, "default", 20 if full else 8),
         ("stop", 3, "lan", 20 if full else 5),
         ("stop", 3, "default", 10 if full else 3),
         ("pause", 3, "lan", 1000 if full else 100),

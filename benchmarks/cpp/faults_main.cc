@@ -1,7 +1,7 @@
 // bench-faults-peer: one peer of benchmarks/faults.py, made to be killed, stopped and cut off. Sums
 // one array of f32 over and over, in place or with a shared state that joiners fetch, and says
-// after each round when it ended, on the clock that all processes of the machine share. SIGTERM:
-// leaves.
+// after each round when it ended, on the clock that all processes of the machine share. Leaves on
+// SIGTERM, and when an operator drains it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -159,7 +159,10 @@ int run(int argc, char** argv) {
   }
   // Leaving does not wait for the others' next call.
   std::thread leaver([&] {
-    while (!g_stop) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (!g_stop && comm.value()->attributes().drain.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    g_stop = true;
     say("leave", {}, 0, 0, 0, now_ns(), true);
     comm.value()->close();
   });

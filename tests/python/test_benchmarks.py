@@ -128,10 +128,10 @@ def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
 
 def test_faults_are_survived_with_right_results(tmp_path):
     rows = []
-    for fault, times in (("leave", 1), ("master", 1), ("pause", 15)):
+    for fault, times in (("drain", 1), ("master", 1), ("pause", 15)):
         more = ("--only", fault, "--times", str(times), "--json")
         rows += rows_of(run("faults", *more, out=tmp_path))
-    assert [r["cell"]["fault"] for r in rows] == ["leave", "master", "pause"]
+    assert [r["cell"]["fault"] for r in rows] == ["drain", "master", "pause"]
     for row in rows:
         assert row["columns"]["wrong"] == 0 and row["columns"]["p50_s"] > 0
         assert row["columns"]["evictions"] == 0
