@@ -4,7 +4,8 @@ One event model for data-parallel training, DiLoCo, its streaming form with over
 its eager one, over any bandwidth, with two ways of counting what a collective costs:
 `PUBLISHED` (one-way payload, no latency, as the simulator of arXiv:2501.18512, Table 4)
 and `Wide` (what jccl sends between so many sites, with the round trips of a round).
-Nothing here touches a network; `jccl plan` prints it.
+`under_failures` says what deaths of peers add to a round. Nothing here touches a
+network; `jccl plan` prints it.
 
 Sources: Streaming DiLoCo, arXiv:2501.18512, section 3.1 and Table 4; INTELLECT-1,
 arXiv:2412.01152, Table 2.
@@ -17,6 +18,10 @@ import math
 from typing import Literal
 
 import numpy as np
+
+# Until the master gives up a machine that says nothing more (--profile default). A
+# process that dies alone is noticed at once.
+SILENCE_S = 3.0
 
 # Where `required` looks, bit/s; finer than any figure that is worth printing.
 RATES = np.geomspace(1e6, 1e13, 561)
@@ -102,6 +107,10 @@ class Wide:
     def latency_s(self) -> float:
         hops = 2 if self.plan == "direct" else 2 * (self.sites - 1)
         return (hops / 2 + (2 if self.agreement else 0)) * self.rtt_s
+
+    def links(self) -> int:
+        """Other sites that one site exchanges data with."""
+        return self.sites - 1 if self.plan == "direct" else min(2, self.sites - 1)
 
 
 Cost = Published | Wide
@@ -267,3 +276,58 @@ def steps_kept(
     """
     per_round = (steps_s + round_s) / (failures.every_s * peers)
     return per_round / math.expm1(per_round)
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One round of a fragment of the model among sites that fail.
+
+    links: other sites that a site exchanges data with.
+    sent_bytes: by a site, and as many received, in an attempt that ends well.
+    seconds: of such an attempt.
+    deaths: expected within it, of all sites.
+    tries: attempts until one ends well, on average.
+    mean_s: time until then, on average; it has no bound of its own.
+    """
+
+    fragments: int
+    links: int
+    sent_bytes: float
+    seconds: float
+    deaths: float
+    tries: float
+    mean_s: float
+
+    @property
+    def model_s(self) -> float:
+        """Until all fragments have had their round, one after another."""
+        return self.fragments * self.mean_s
+
+
+def under_failures(
+    params: float,
+    bits: float,
+    fragments: int,
+    bits_per_s: float,
+    cost: Wide,
+    mtbf_s: float,
+    silence_s: float = SILENCE_S,
+) -> Round:
+    """What a round costs if each site fails once in `mtbf_s`, independently.
+
+    A death ends the attempt: the survivors begin a new one at once, which sends
+    everything again, and wait for nobody to come back. So an attempt of t seconds ends
+    well with probability e^-d, d = sites·t/mtbf, and it takes e^d of them. A death that
+    comes when its site, or all others, are done costs nothing; that is left out, as is
+    that each attempt has one site fewer. Both make the truth a little better.
+
+    With r = mtbf/sites the time between two deaths, the mean time is (e^d - 1)·r, and
+    `silence_s` for each attempt that failed.
+    """
+    sent = cost.wire_bits(params / fragments, bits)
+    seconds = sent / bits_per_s + cost.latency_s()
+    between_s = mtbf_s / cost.sites
+    deaths = seconds / between_s
+    failed = math.expm1(deaths) if deaths < 700 else math.inf
+    mean_s = failed * (between_s + silence_s)
+    return Round(fragments, cost.links(), sent / 8, seconds, deaths, failed + 1, mean_s)

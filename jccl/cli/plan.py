@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from typing import Any
 
 import click
 import numpy as np
 
 from jccl import planning
-from jccl.cli import advice
+from jccl.cli import advice, failures
+from jccl.cli.units import COUNT, LONG, RATE, SHARE, TIME, count, rate, short
 
 # Layers and seconds of a step by parameters, as arXiv:2501.18512, Table 4 takes them.
 _SIZES = np.array([1e9, 1e10, 1e11])
@@ -20,42 +20,26 @@ _LAYERS = (24, 48, 108)
 _STEPS_S = (0.1, 0.8, 4.9)
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]
-    """A number with one of some units, `10B` or `200mbit`."""
-
-    name = "number"
-
-    def __init__(self, units: dict[str, float], example: str) -> None:
-        self.units, self.example = units, example
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)\s*([a-z/%]*)", str(value).lower())
-        try:
-            number = float(found[1]) * self.units[found[2]] if found else math.nan
-        except (KeyError, ValueError):
-            number = math.nan
-        if not (math.isfinite(number) and number > 0):
-            units = ", ".join(unit for unit in self.units if unit)
-            self.fail(f"{value!r}: give it like {self.example} ({units})", param, ctx)
-        return number
-
-
-COUNT = Number({"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}, "10B")
-RATE = Number({"": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}, "1gbit")
-TIME = Number({"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "min": 60}, "100ms")
-SHARE = Number({"": 1, "%": 0.01}, "95%")
-
-
 @click.command()
-@click.option("--params", type=COUNT, required=True, help="Parameters, like 10B.")
-@click.option("--sites", type=click.IntRange(2), required=True, help="Number of sites.")
 @click.option(
-    "--link", type=RATE, required=True, help="Bandwidth of a site, like 1gbit."
+    "--params",
+    type=COUNT,
+    default="10B",
+    show_default=True,
+    help="Parameters, like 10B.",
 )
 @click.option(
-    "--rtt", type=TIME, required=True, help="Round trip between sites, like 100ms."
+    "--sites", "--peers", type=click.IntRange(2), required=True, help="Number of sites."
+)
+@click.option(
+    "--link", type=RATE, default="1gbit", show_default=True, help="Bandwidth of a site."
+)
+@click.option(
+    "--rtt",
+    type=TIME,
+    default="100ms",
+    show_default=True,
+    help="Round trip between sites.",
 )
 @click.option(
     "--step-time", type=TIME, help="Duration of a step of one site [from --params]."
@@ -67,6 +51,9 @@ SHARE = Number({"": 1, "%": 0.01}, "95%")
 @click.option(
     "--max-loss", type=SHARE, help="Recommend nothing that costs more, like 1%."
 )
+@click.option(
+    "--mtbf", type=LONG, help="A site fails once in so long, like 24h: count tries."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     params: float,
@@ -77,12 +64,14 @@ def command(
     layers: int | None,
     target: float,
     max_loss: float | None,
+    mtbf: float | None,
     as_json: bool,
 ) -> None:
     """Compute the bandwidth that each method needs, and which one fits these links.
 
     This is a model (jccl.planning), not a measurement. It assumes that all steps take
-    the same time, that the link has its full bandwidth, and that no peer fails.
+    the same time, and that the link has its full bandwidth. Shares of time are those of
+    a run in which no site fails; --mtbf adds what deaths do to one round.
     """
     if target >= 1:
         raise click.BadParameter("below 100%", param_hint="--target")
@@ -95,14 +84,20 @@ def command(
     limit = math.inf if max_loss is None else 100 * max_loss
     rows, best = advice.overview(case), advice.recommend(case, limit)
     less = advice.less_loss(case, best)
+    rounds = [] if mtbf is None else failures.rounds(case, best, mtbf)
     if as_json:
-        click.echo(json.dumps(_object(case, rows, best, less)))
+        found = _object(case, rows, best, less)
+        if mtbf is not None:
+            found |= failures.plain(rounds, best, mtbf)
+        click.echo(json.dumps(found))
         return
     click.echo(_head(case, assumed=step_time is None))
     for row in rows:
         click.echo(_line(row))
     click.echo("\n" + _quality(best, less))
     click.echo(_recommendation(case, best, limit))
+    if mtbf is not None:
+        click.echo("\n" + failures.text(case, rounds, best, mtbf))
 
 
 def _between(params: float, values: tuple[float, ...]) -> float:
@@ -116,9 +111,9 @@ def _head(case: advice.Case, assumed: bool) -> str:
     model = case.model
     source = " (by the sizes of arXiv:2501.18512)" if assumed else ""
     return (
-        f"{_count(model.params)} parameters in {model.layers} layers, "
+        f"{count(model.params)} parameters in {model.layers} layers, "
         f"{model.step_s:.3g} s a step{source}; {case.sites} sites, "
-        f"{_rate(case.bits_per_s)} and {case.rtt_s * 1e3:g} ms between them.\n"
+        f"{rate(case.bits_per_s)} and {case.rtt_s * 1e3:g} ms between them.\n"
         f"Each way a site needs, for {case.target:.0%} of its time in steps:\n\n"
         f"  {'method':<14}{'H':>5}{'P':>4}{'τ':>5}  {'codec':<6}{'plan':<8}"
         f"{'needs':>12}{'here':>9}{'loss':>8}"
@@ -130,7 +125,7 @@ def _line(row: advice.Choice) -> str:
     return (
         f"  {row.name:<14}{method.sync_every:>5}{method.fragments:>4}"
         f"{method.overlap:>5}  {row.codec:<6}{row.plan:<8}"
-        f"{_rate(row.required_bits_per_s):>12}{row.utilization:>8.1%} "
+        f"{rate(row.required_bits_per_s):>12}{row.utilization:>8.1%} "
         f"{f'+{row.loss_percent:.1f} %':>7}"
     )
 
@@ -176,7 +171,7 @@ def _recommendation(case: advice.Case, best: advice.Choice, limit: float) -> str
     verdict = "Recommended:" if met else failed
     lines = [
         f"{verdict}\n{_line(best)}",
-        f"  a round sends {_short(bits / 8)}B from a site and takes {under_way:.3g} s, "
+        f"  a round sends {short(bits / 8)}B from a site and takes {under_way:.3g} s, "
         f"of which {min(hidden, under_way):.3g} s pass behind steps",
         f"  {_call(best)}\n",
         "Needs: bandwidth at which the target is met. Here: share of time in steps on",
@@ -224,20 +219,3 @@ def _object(
         ],
         "less_loss": [plain(row) for row in less],
     }
-
-
-def _count(parameters: float) -> str:
-    return _short(parameters).replace(" G", "B").replace(" ", "").replace("k", "K")
-
-
-def _rate(bits_per_s: float) -> str:
-    if not math.isfinite(bits_per_s):
-        return "impossible"
-    return _short(bits_per_s) + "bit/s"
-
-
-def _short(value: float) -> str:
-    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{value / unit:.3g} {name}"
-    return f"{value:.3g} "

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks import published
 from jccl import planning
-from jccl.cli import advice, plan
+from jccl.cli import advice, failures, plan
 from jccl.planning import Method, Model, Wide
 
 GRID = np.geomspace(0.1e9, 1000e9, 50)
@@ -87,6 +87,51 @@ def test_bytes_are_those_of_the_plans():
     assert Wide(4, 0.0, "ring").wire_bits(100, 8.0) == 0.75 * (3200 + 800)
 
 
+def of_research(sites=1000, fragments=1, plan="direct"):
+    """10 billion parameters as int8, 1 Gbit/s, 100 ms, a failure per site and day."""
+    return planning.under_failures(
+        1e10, 8.0, fragments, 1e9, Wide(sites, 0.1, plan), 86400.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("fragments", "seconds", "deaths", "tries"),
+    [(1, 160, 1.85, 6.4), (12, 13.6, 0.16, 1.17), (48, 3.6, 0.042, 1.04)],
+)
+def test_a_thousand_peers_try_as_often_as_the_formula_says(
+    fragments, seconds, deaths, tries
+):
+    found = of_research(fragments=fragments)
+    assert found.seconds == pytest.approx(seconds, rel=0.01)
+    assert found.deaths == pytest.approx(deaths, rel=0.03)
+    assert found.tries == pytest.approx(tries, rel=0.01)
+    assert found.links == 999
+    assert found.sent_bytes == pytest.approx(2 * 0.999 * 1e10 / fragments)
+
+
+def test_the_time_with_tries_is_that_of_drawn_deaths():
+    found, rng = of_research(), np.random.default_rng(0)
+    between_s = 86400.0 / 1000
+    total = np.zeros(20_000)
+    going = np.ones(len(total), bool)
+    while going.any():
+        death = rng.exponential(between_s, len(total))
+        ends = death > found.seconds
+        lost = death + planning.SILENCE_S
+        total += np.where(going, np.where(ends, found.seconds, lost), 0.0)
+        going &= ~ends
+    assert found.mean_s == pytest.approx(total.mean(), rel=0.03)
+
+
+def test_fragments_lower_what_deaths_cost_and_few_sites_hardly_pay():
+    times = [of_research(fragments=part).model_s for part in (1, 4, 12)]
+    assert times == sorted(times, reverse=True)
+    assert of_research(sites=16).tries == pytest.approx(1.03, abs=0.005)
+    ring = of_research(plan="ring")
+    assert ring.links == 2 and ring.tries > 100  # 1,998 one-way delays, and f32
+    assert of_research(sites=100_000, plan="ring").tries == math.inf
+
+
 def test_more_fragments_than_steps_are_refused():
     with pytest.raises(ValueError, match="fragments=5 must be from 1 to sync_every=4"):
         Method(4, 5)
@@ -156,6 +201,31 @@ def test_our_own_figures_are_those_of_the_document():
     assert f"+{100 * (math.exp(eager - synchronous) - 1):.0f} % of perplexity" in said
 
 
+def test_the_command_prints_what_deaths_do_to_a_round_of_a_thousand():
+    code, text = run("--peers", 1000, "--mtbf", "24h")
+    assert code == 0 and "direct: 999 links of each site" in text
+    row = re.compile(
+        r"^ +int8 +(\d+) +([\d.]+ .B) +([\d.]+ s) +([\d.]+) +([\d.]+)", re.M
+    )
+    found = {int(part): rest for part, *rest in row.findall(text)}
+    # A little above 6.4: int8 with its scales has 8.125 bits.
+    assert found[1] == ["20.3 GB", "163 s", "1.88", "6.57"]
+    assert found[48] == ["423 MB", "3.68 s", "0.0426", "1.04"]
+
+
+def test_more_peers_than_a_run_can_have_are_arithmetic():
+    case = advice.Case(Model(1e10, 48, 0.8), 100_000, 1e6, 0.1, 0.95)
+    best = advice.evaluate("DiLoCo", Method(100), "int8", case)
+    rows = failures.rounds(case, best, 60.0)
+    text = failures.text(case, rows, best, 60.0)
+    assert "A run has at most 1024 peers" in text and "> 10,000" in text
+    held = failures.plain(rows, best, 60.0)
+    assert held["rounds"][0]["tries"] is None
+    assert {row["links"] for row in held["rounds"]} == {99_999}
+    limits = (Path(__file__).parents[2] / "cpp/base/limits.h").read_text()
+    assert f"kPeersMax = {failures.PEERS_MAX};" in limits
+
+
 def test_a_bound_on_the_loss_is_kept():
     code, text = run(*BASIC, "--max-loss", "0.5%")
     assert code == 0 and "on this link with +0.5 % at most" in text
@@ -176,6 +246,7 @@ def test_the_command_says_when_nothing_reaches_the_target():
         ("--rtt", "-3ms", "100ms"),
         ("--target", "100%", "below 100%"),
         ("--sites", "1", "x>=2"),
+        ("--mtbf", "24", "24h"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_with_an_example(option, value, hint):
