@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from jccl.cli import etcd
 from jccl.cli.common import Decimal, keep_out_of_cores
 from jccl.cli.signals import handled_by
 from jccl.settings import DEFAULT_PORT, read_token
@@ -27,6 +29,29 @@ from jccl.settings import DEFAULT_PORT, read_token
     show_default=True,
     help="Where the journal is stored: sqlite:PATH survives a restart, "
     "etcd://HOST:PORT,…/PREFIX also the loss of the machine.",
+)
+@click.option(
+    "--with-etcd",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Start an etcd of this master's own with its data in DIR, watch it, keep the "
+    "journal there, and end it with the master.",
+)
+@click.option(
+    "--etcd-peers",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST:PORT,…",
+    help="With --with-etcd: the machines of all its members, this one first, the same "
+    "ones on each; three of them survive the loss of one. Members meet at PORT (2380).",
+)
+@click.option(
+    "--etcd-tls",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    default="",
+    help="With --with-etcd: ca.pem, cert.pem and key.pem, by which its members know "
+    "each other.",
 )
 @click.option("--token-file", type=click.Path(), help="File with the run's token.")
 @click.option("--new-token", is_flag=True, help="Make a token and print it.")
@@ -149,7 +174,13 @@ from jccl.settings import DEFAULT_PORT, read_token
 )
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(
-    token_file: str | None, new_token: bool, silence: float | None, **config: Any
+    token_file: str | None,
+    new_token: bool,
+    silence: float | None,
+    with_etcd: str | None,
+    etcd_peers: str,
+    etcd_tls: str,
+    **config: Any,
 ) -> None:
     """Run the master of a run until Ctrl-C.
 
@@ -157,15 +188,16 @@ def command(
     line that admits them and the JCCL_ADMIN_TOKEN= line for orders (drain, kick, ban).
     With --store sqlite:PATH, a killed master continues after a restart with the same
     arguments. With --store etcd://…, start it on two machines: one is active, the
-    other takes over.
+    other takes over. --with-etcd starts the etcd as well, on one or three machines.
     """
     from jccl import _native
-    from jccl._faults import typed_errors
-    from jccl.errors import AbortedError
 
+    in_memory = config["store"] == "memory:"
+    if with_etcd and not in_memory:
+        raise click.UsageError("--with-etcd and --store exclude each other")
     if new_token and token_file:
         raise click.UsageError("--new-token and --token-file exclude each other")
-    if new_token and config["store"] != "memory:":
+    if new_token and (with_etcd or not in_memory):
         raise click.UsageError(
             "--new-token is of a run that ends with its master; to start it again on "
             "its journal keep the secret: jccl token --file run.secret, then "
@@ -175,27 +207,51 @@ def command(
     if token:
         keep_out_of_cores()
     stop, asked = threading.Event(), threading.Event()
-    config["keep_waiting"] = lambda: not stop.is_set()
     with (
         handled_by(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM),
         handled_by(lambda *_: asked.set(), signal.SIGUSR1),
     ):
-        try:
-            with typed_errors():
-                master = _native.core().Master.start(
-                    token=token, silence=silence or 0.0, **config
-                )
-        except AbortedError:
-            return  # stopped while it was a standby
-        try:
-            click.echo(f"JCCL_MASTER={master.address}")
-            if master.http_address:
-                click.echo(f"page http://{master.http_address}/")
-            if new_token:
-                _give_tokens(token)
-            failure = _serve(master, stop, asked)
-        finally:
-            master.stop()
+        config |= {"token": token, "silence": silence or 0.0}
+        if not with_etcd:
+            _run(config, stop, asked, new_token)
+            return
+        insecure = config["insecure"]
+        with etcd.beside(with_etcd, etcd_peers, etcd_tls, insecure, stop) as own:
+            if own is not None:
+                config["store"] = own.store
+                _run(config, stop, asked, failed=lambda: own.failure)
+
+
+def _run(
+    config: dict[str, Any],
+    stop: threading.Event,
+    asked: threading.Event,
+    new_token: bool = False,
+    failed: Callable[[], str] = str,
+) -> None:
+    """Until `stop`; `failed` says what became of something that it needs."""
+    from jccl import _native
+    from jccl._faults import typed_errors
+    from jccl.errors import AbortedError
+
+    try:
+        with typed_errors():
+            master = _native.core().Master.start(
+                **config, keep_waiting=lambda: not (stop.is_set() or failed())
+            )
+    except AbortedError:
+        if failed():
+            raise click.ClickException(failed()) from None
+        return  # stopped while it was a standby
+    try:
+        click.echo(f"JCCL_MASTER={master.address}")
+        if master.http_address:
+            click.echo(f"page http://{master.http_address}/")
+        if new_token:
+            _give_tokens(config["token"])
+        failure = _serve(master, stop, asked, failed)
+    finally:
+        master.stop()
     if failure:
         raise click.ClickException(f"the master stopped serving: {failure}")
 
@@ -209,13 +265,18 @@ def _give_tokens(secret: str) -> None:
     click.echo(f"JCCL_ADMIN_TOKEN={make(secret, role='admin')}")
 
 
-def _serve(master: Any, stop: threading.Event, asked: threading.Event) -> str:
+def _serve(
+    master: Any,
+    stop: threading.Event,
+    asked: threading.Event,
+    failed: Callable[[], str],
+) -> str:
     """Waits for a signal, or for a failure of the journal; the text of the latter."""
     while not stop.wait(0.5):
         if asked.is_set():
             asked.clear()
             _record(master)
-        failure = json.loads(master.status_json()).get("failure", "")
+        failure = failed() or json.loads(master.status_json()).get("failure", "")
         if failure:
             return str(failure)
     return ""
