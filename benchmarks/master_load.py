@@ -12,7 +12,7 @@ have to know n members are n² entries of ~65 bytes, once.
 real program in a process of its own, of which CPU and memory are read. Phases:
 `connect` (hello, welcome, roster), `admit` (the first round, which admits all),
 `rounds`, `idle` (heartbeats alone), `replace` (a peer leaves, another comes, and the
-round with it).
+round with it). `connect` and `admit` together are what a whole crowd waits for.
 Times of rounds are those of the crowd, which shares the cores: CPU seconds are what
 counts. Exponents are fitted over the cells of one kind: cost of a round = a·peers^e.
 """
@@ -43,6 +43,7 @@ COLUMNS = (
     Column("cpu_ms", "cpu/rnd", 8, ".2f", "(ms)"),
     Column("cpu_us_per_peer", "cpu/peer", 8, ".1f", "(us)"),
     Column("cores", "cores", 5, ".2f"),
+    Column("wall_s", "wall", 6, ".2f", "(s)"),
     Column("messages_in", "msg in", 6, ".2f", "(/peer)"),
     Column("messages_out", "msg out", 7, ".2f", "(/peer)"),
     Column("bytes_in", "in", 6, ".0f", "(B/peer)"),
@@ -127,7 +128,7 @@ def main(
         rows = cells.rows(one, functools.partial(_measure, one, rounds))
         table.show(rows)
         every += rows
-    for text in growth(every):
+    for text in (*admissions(every), *growth(every)):
         table.note(text)
     wrong = sum(row["columns"]["wrong"] for row in every)
     if wrong:
@@ -189,6 +190,7 @@ def _row(said: dict[str, Any], name: str, phase: dict[str, Any]) -> Row:
             "cpu_ms": phase["cpu_s"] * 1e3 / rounds,
             "cpu_us_per_peer": phase["cpu_s"] * 1e6 / rounds / peers,
             "cores": phase["cpu_s"] / phase["wall_s"] if phase["wall_s"] else 0.0,
+            "wall_s": phase["wall_s"],
             **{key: value / rounds / peers for key, value in shares.items()},
             "rss_kib": phase["rss_kib"],
             "rss_kib_per_peer": phase["rss_kib"] / peers,
@@ -198,6 +200,23 @@ def _row(said: dict[str, Any], name: str, phase: dict[str, Any]) -> Row:
             "wrong": said["wrong"],
         },
     }
+
+
+def admissions(rows: Sequence[Row]) -> list[str]:
+    """How long it took until all were members and had a round, in each cell."""
+    told = []
+    connected = 0.0
+    for row in rows:
+        held, columns = row["cell"], row["columns"]
+        if held["phase"] == "connect":
+            connected = columns["wall_s"]
+        elif held["phase"] == "admit":
+            whole = connected + columns["wall_s"]
+            told.append(
+                f"{held['peers']} peers admitted, and their first round, within "
+                f"{whole:.2f} s, of which {connected:.2f} s to connect"
+            )
+    return told
 
 
 # What is fitted over the number of peers, and what a round may cost of it.

@@ -29,6 +29,7 @@ def test_what_a_peer_costs_the_master_in_messages_does_not_grow_with_the_peers(
         master_load.main, tmp_path, "--peers", "4,80", "--rounds", "20"
     )
     assert "bytes from the master: peers^" in output
+    assert "80 peers admitted, and their first round, within " in output
     rounds = {
         r["cell"]["peers"]: r["columns"] for r in rows if r["cell"]["phase"] == "rounds"
     }

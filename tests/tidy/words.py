@@ -6,7 +6,7 @@ the field has it already; a word in a sense of our own joins the glossary."""
 COMMON = {
     "grammar": """
         after again all any back before between every few first for from in last like
-        new no none of on once out per to too until
+        new no none of on once out per to too until with
     """,
     "computing": """
         abort aborted address array attribute audit auth base begin bench bind build
@@ -16,14 +16,14 @@ COMMON = {
         environment error expire explain export exported factor file fingerprint form
         free grace history http id incomplete init insecure int internal invalid io
         iteration json keep kept key kill known launch leaving limit list listen local
-        log lost make max memory meter metric mib min mismatch name network norm ns
+        log lost make max memory meter metric mib min mismatch mtbf name network norm ns
         number observe offline ok op option params path place plot pool private process
         prune publish published quiet reaction read reason received record replaced
         reserved restart restore result rate resynced retried revoke role room root rtt
         sample second security seed sent shape sharded share shared shuffled signal size
         skew skipped slot source spec start started state status stop store struct
-        target test testing thread time timeout trace transport travel unknown use value
-        verify version wait waiting warmup watch weight went wrong
+        target test testing thread time timeout tls trace transport travel unknown use
+        value verify version wait waiting warmup watch weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
@@ -40,7 +40,7 @@ COMMON = {
     """,
     "proofs": "calibrate point proof verdict",
     "versions": "major minor patch",
-    "libraries": "jccl ray",
+    "libraries": "etcd jccl ray",
     # Of formats (f32, bf16, e3m0, top-k), and n, the number of things.
     "formats": "bf e f fp h i k m n u",
     "short options": "b w",
