@@ -102,6 +102,7 @@ def full_cells() -> list[Cell]:
 @click.option(
     "--record-mib", type=int, default=0, help="Of the flight recorder; 0: off [0]."
 )
+@click.option("--silence", type=float, help="Of the master, s; more on a busy machine.")
 def main(
     full: bool,
     as_json: bool,
@@ -109,6 +110,7 @@ def main(
     peers: str | None,
     rounds: int | None,
     record_mib: int,
+    silence: float | None,
 ) -> None:
     """Measure the master's CPU, memory and messages with simulated peers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -123,6 +125,9 @@ def main(
     if record_mib:
         cells.resume = False
         todo = [{**one, "record_mib": record_mib} for one in todo]
+    if silence:
+        cells.resume = False
+        todo = [{**one, "silence": silence} for one in todo]
     every: list[Row] = []
     for one in todo:
         rows = cells.rows(one, functools.partial(_measure, one, rounds))
@@ -164,6 +169,8 @@ def _master(one: Cell) -> Iterator[tuple[str, int]]:
         argv = [str(program), "--bind", "127.0.0.1:0", "--store", store]
         if mib := one.get("record_mib"):
             argv += ["--record", f"{folder}/recordings", "--record-mib", str(mib)]
+        if silence := one.get("silence"):
+            argv += ["--silence-ms", str(round(silence * 1000))]
         process = groups.Peer([*argv, "--start-peers", str(one["peers"])])
         try:
             address = process.line(30).removeprefix("JCCL_MASTER=")
