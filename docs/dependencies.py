@@ -16,7 +16,11 @@ LOCKS = {
     for path in sorted((ROOT / ".ci").glob("requirements*.txt"))
 }
 # Installed in environments of their own, beside what jccl is built from and runs with.
-TOOLS = {"moto": ".ci/moto", "mutation": ".ci/mutation-py"}
+TOOLS = {
+    "launchers": ".ci/launchers",
+    "moto": ".ci/moto",
+    "mutation": ".ci/mutation-py",
+}
 ROW = re.compile(r"^([a-z0-9._-]+)==(\S+)(?: ; (.*?))? \\$", re.M)
 
 # name: (licence, what for; nothing if another package needs it)
@@ -41,12 +45,12 @@ PYTHON = {
     "cffi": ("MIT-0", ""),
     "charset-normalizer": ("MIT", ""),
     "clang-format": ("Apache-2.0 WITH LLVM-exception", "format of the C++ sources"),
-    "codespell": ("GPL-2.0-only", "spelling of all texts"),
     "click": ("BSD-3-Clause", "the `jccl` command"),
     "cloudpickle": ("BSD-3-Clause", ""),
     "cmake": ("Apache-2.0 (wheel), BSD-3-Clause (CMake)", "builds the extension"),
     "cmeel": ("BSD-2-Clause", ""),
     "cmeel-boost": ("BSL-1.0", "headers of Boost: Asio, JSON"),
+    "codespell": ("GPL-2.0-only", "spelling of all texts"),
     "colorlog": ("MIT", ""),
     "contourpy": ("BSD-3-Clause", ""),
     "cosmic-ray": ("MIT", "small changes to the Python package"),
@@ -57,6 +61,7 @@ PYTHON = {
     "etils": ("Apache-2.0", ""),
     "execnet": ("MIT", ""),
     "exit-codes": ("MIT", ""),
+    "filelock": ("MIT", ""),
     "flask": ("BSD-3-Clause", "the server under moto"),
     "flask-cors": ("MIT", "the server under moto"),
     "flatbuffers": ("Apache-2.0", "tests read exported programs"),
@@ -75,13 +80,17 @@ PYTHON = {
     "hypothesis": ("MPL-2.0", "tests by properties"),
     "idna": ("BSD-3-Clause", ""),
     "imagesize": ("MIT", ""),
+    "importlib-resources": ("Apache-2.0", ""),
     "iniconfig": ("MIT", ""),
     "itsdangerous": ("BSD-3-Clause", ""),
     "jax": ("Apache-2.0", "what jccl is for"),
     "jaxlib": ("Apache-2.0", "XLA, and the headers of its FFI"),
     "jinja2": ("BSD-3-Clause", ""),
     "jmespath": ("MIT", ""),
+    "jsonschema": ("MIT", ""),
+    "jsonschema-specifications": ("MIT", ""),
     "kiwisolver": ("BSD-3-Clause", ""),
+    "kubernetes-validate": ("Apache-2.0", "manifests against Kubernetes' schemas"),
     "librt": ("MIT", ""),
     "lxml": ("BSD-3-Clause", ""),
     "markdown-it-py": ("MIT", ""),
@@ -109,8 +118,8 @@ PYTHON = {
     "portpicker": ("Apache-2.0", ""),
     "prometheus-client": ("Apache-2.0 AND BSD-2-Clause", ""),
     "propcache": ("Apache-2.0", ""),
-    "protobuf": ("BSD-3-Clause", ""),
     "proselint": ("BSD-3-Clause", "style of README, SECURITY.md and docs/"),
+    "protobuf": ("BSD-3-Clause", ""),
     "psutil": ("BSD-3-Clause", "the demo and tests look at processes"),
     "py-partiql-parser": ("MIT", ""),
     "pybind11": ("BSD-3-Clause", "the extension's Python side"),
@@ -122,10 +131,13 @@ PYTHON = {
     "pytest-xdist": ("MIT", "tests in parallel"),
     "python-dateutil": ("BSD-3-Clause", ""),
     "pyyaml": ("MIT", ""),
+    "ray": ("Apache-2.0", "tests of `jccl.ray`"),
+    "referencing": ("MIT", ""),
     "requests": ("Apache-2.0", ""),
     "responses": ("Apache-2.0", ""),
     "rich": ("MIT", "tables of the `jccl` command"),
     "roman-numerals": ("0BSD OR CC0-1.0", ""),
+    "rpds-py": ("MIT", ""),
     "ruff": ("MIT", "format and style of the Python sources"),
     "s3transfer": ("Apache-2.0", ""),
     "scikit-build-core": ("Apache-2.0", "builds wheels"),
