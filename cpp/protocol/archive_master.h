@@ -154,7 +154,7 @@ JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, pol
               quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
               claims_due, half_since, unheld_since, brought, brought_at, opened_by, before, asking,
               ready_due, sync_due, commits, aborts, contributed, audit, audited, audit_bytes, usual,
-              cut_short, needed, held_since, held, took, spared, weight)
+              cut_short, needed, held_since, held, took, took_before, spared, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

@@ -141,15 +141,15 @@ class Canon {
                  quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
                  claims_due, half_since, unheld_since, brought, brought_at, opened_by, before,
                  asking, ready_due, sync_due, commits, aborts, contributed, audit, audited,
-                 audit_bytes, usual, cut_short, needed, held_since, held, took, spared, weight] =
-        round;
+                 audit_bytes, usual, cut_short, needed, held_since, held, took, took_before, spared,
+                 weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
     put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unclaimed_at),
         put(claims_due), put(half_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(held_since), put(held),
-        put(took), put(spared), put(weight), put(opened_by), put(before), put(entered),
-        put(assumed), put(poll.has_value());
+        put(took), put(took_before), put(spared), put(weight), put(opened_by), put(before),
+        put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
       put(revision), put(tier), put(doubt_since), put(dispute.empty());

@@ -179,26 +179,31 @@ struct TightCalls : HostileMember {
   static constexpr base::Duration kCall = 20'900 * base::kMillisecond;
   struct Member {
     base::Duration takes = 0;
-    base::Time done_at = base::kNever, due = base::kNever;
+    base::Time done_at = base::kNever, due = base::kNever, ends = 0;
     wire::Attempt attempt;
   };
   void SetUp() override {
-    begin(options());
-    for (ConnId conn = 1; conn <= 3; ++conn) {
+    begin(made_);
+    for (ConnId conn = 1; conn <= last_; ++conn) {
       wire::Hello peer = hello(100 * conn, std::string(1, static_cast<char>('a' + conn - 1)));
       peer.addresses = {"127.0.0.1:1"};
       (void)join(conn, peer);
-      members_[conn].takes = (conn == 3 ? 20 : 5) * base::kSecond;
+      members_[conn].takes = conn == 3 ? 20 * base::kSecond : others_take_;
     }
     wire::Sync sync;
     sync.tag = "model", sync.deadline = 9000 * base::kSecond;
-    for (const ConnId conn : {1, 2, 3}) (void)say(conn, sync);
-    for (const ConnId conn : {1, 2, 3}) (void)say(conn, wire::Published{{"model", 0, {}}});
-    for (const ConnId conn : {1, 2, 3}) call(conn);
+    for (ConnId conn = 1; conn <= last_; ++conn) (void)say(conn, sync);
+    for (ConnId conn = 1; conn <= last_; ++conn) {
+      (void)say(conn, wire::Published{{"model", 0, {}}});
+    }
+    for (ConnId conn = 1; conn <= last_; ++conn) call(conn);
   }
   void call(ConnId conn) {
     wire::Ready ready{};
-    ready.round = {"model", n_ + 1}, ready.call = ++calls_, ready.deadline = kCall;
+    const bool is_short = shorter_ > 0 && conn == 3 && state().holds_rest_until_ <= now_;
+    ready.round = {"model", n_ + 1}, ready.call = ++calls_;
+    ready.deadline = is_short ? shorter_ : kCall;
+    members_[conn].ends = now_ + ready.deadline;
     ready.has_state = true, ready.revision = n_, ready.state = {n_, 0};
     hear(say(conn, wire::Published{{"model", n_, {n_, 0}}}));
     hear(say(conn, ready));
@@ -212,6 +217,7 @@ struct TightCalls : HostileMember {
       } else if (const auto* outcome = std::get_if<wire::Outcome>(&send.message)) {
         members_[send.conn].done_at = base::kNever;
         if (outcome->verdict == wire::Verdict::kCommitted) n_ = outcome->round.n;
+        if (send.conn == 4) continue;                               // which calls once
         members_[send.conn].due = now_ + 200 * base::kMillisecond;  // the program's own step
       }
     }
@@ -226,6 +232,11 @@ struct TightCalls : HostileMember {
         member.due = base::kNever;
         call(conn);
       }
+      const bool is_over = says_so_ && conn == 3 && now_ + 600 * base::kMillisecond >= member.ends;
+      if (is_over && member.done_at != base::kNever) {
+        member.done_at = base::kNever;
+        hear(say(conn, wire::Fail{member.attempt, base::Code::kDeadline, 0, "its time is over"}));
+      }
       if (now_ < member.done_at) continue;
       member.done_at = base::kNever;
       hear(say(conn, wire::Done{member.attempt, {n_, 1}}));
@@ -234,7 +245,8 @@ struct TightCalls : HostileMember {
     sync.tag = "model", sync.deadline = 9000 * base::kSecond, sync.digest = {9, 9};
     for (ConnId conn = 10; turn % 5 == 0 && conn < ask_; ++conn) hear(say(conn, sync));
     if (turn % 25 == 0) {
-      for (const ConnId conn : {1, 2, 3, 10, 11, 12, 13}) hear(say(conn, beat_of(conn)));
+      for (ConnId conn = 1; conn <= last_; ++conn) hear(say(conn, beat_of(conn)));
+      for (ConnId conn = 10; conn < 14; ++conn) hear(say(conn, wire::Heartbeat{}));
     }
     hear(on(Tick{}));
   }
@@ -250,9 +262,15 @@ struct TightCalls : HostileMember {
     joiners_come();
     for (int turn = 0; turn < 50'000; ++turn) step(turn);
   }
-  const Round& round() const { return master_->state().rounds_.at("model"); }
-  bool moves_ = true;  // and says so
-  ConnId ask_ = 14;    // joiners with lower numbers do
+  const MasterMachine::State& state() const { return master_->state(); }
+  const Round& round() const { return state().rounds_.at("model"); }
+  bool moves_ = true;           // and says so
+  bool says_so_ = false;        // that its call is over, shortly before
+  base::Duration shorter_ = 0;  // its call, where joiners may have a hold
+  ConnId ask_ = 14;             // joiners with lower numbers do
+  ConnId last_ = 3;
+  base::Duration others_take_ = 5 * base::kSecond;
+  MasterOptions made_ = options();
   std::uint64_t n_ = 0, calls_ = 0;
   std::map<ConnId, Member> members_;
   std::map<std::string, int> kinds_;
@@ -271,6 +289,41 @@ TEST_F(TightCalls, who_has_nothing_to_move_pays_for_them_all_the_same) {
   run();
   EXPECT_GT(kinds_["held"], 0);
   EXPECT_FALSE(is_member("c"));
+}
+
+TEST_F(TightCalls, and_who_says_shortly_before_that_its_call_is_over) {
+  moves_ = false, says_so_ = true;
+  run();
+  EXPECT_GT(kinds_["held"], 0);
+  EXPECT_FALSE(is_member("c"));
+}
+
+TEST_F(TightCalls, and_whose_call_is_shorter_than_others) {
+  joiners_come();
+  for (int turn = 0; turn < 50'000 && n_ < 2; ++turn) step(turn);
+  shorter_ = 12 * base::kSecond;
+  for (int turn = 0; turn < 5'000 && kinds_["abort"] < 1; ++turn) step(turn);
+  EXPECT_EQ(kinds_["abort"], 1);
+  EXPECT_EQ(kinds_["held"], 1);
+}
+
+struct TightCallsOfFour : TightCalls {
+  TightCallsOfFour() {
+    last_ = 4;
+    others_take_ = 15 * base::kSecond;
+    made_.straggler = Straggler::kSkip, made_.straggler_after = 6 * base::kSecond;
+  }
+};
+
+TEST_F(TightCallsOfFour, a_site_that_is_skipped_undoes_no_hold) {
+  joiners_come();
+  const auto skips = [&] { return round().skipped.count("d") > 0; };
+  for (int turn = 0; turn < 50'000 && !skips(); ++turn) step(turn);
+  ASSERT_TRUE(skips());
+  for (int turn = 0; turn < 50'000 && round().held_since == base::kNever; ++turn) step(turn);
+  ASSERT_NE(round().held_since, base::kNever);
+  for (int turn = 0; turn < 100; ++turn) step(turn);
+  EXPECT_GT(round().held, 900 * base::kMillisecond);
 }
 
 TEST_F(TightCalls, a_hold_is_of_calls_that_are_here) {
@@ -292,11 +345,13 @@ TEST_F(TightCalls, once_between_two_commits) {
   const auto runs_for = [&] { return round().running ? now_ - round().running->since : 0; };
   for (int turn = 0; turn < 50'000 && runs_for() < 18 * base::kSecond; ++turn) step(turn);
   ASSERT_GT(round().held, 0);
-  const_cast<MasterMachine::State&>(master_->state()).holds_rest_until_ = 0;
+  const_cast<MasterMachine::State&>(state()).holds_rest_until_ = 0;
   ask_ = 12;
   for (int turn = 0; turn < 5'000 && kinds_["abort"] < 2; ++turn) {
     step(turn);
     EXPECT_TRUE(kinds_["abort"] != 1 || kinds_["held"] == 0);
+    const base::Duration rest = state().holds_rest_until_ - now_;
+    EXPECT_TRUE(kinds_["abort"] != 1 || rest > 8 * 30 * base::kSecond) << "of all that it cost";
   }
   EXPECT_GT(round().held, 0) << "the second attempt was held as well";
   EXPECT_EQ(n_, 2U);

@@ -374,7 +374,7 @@ void State::commit(const wire::Tag& tag) {
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);
   note_weights(tag, running);
-  round.took = now_ - running.since;
+  round.took_before = std::exchange(round.took, now_ - running.since);
   round.usual += (round.took - round.usual) / 4;
   round.spared = false;
   round.cut_short = std::min(round.cut_short, 1U);

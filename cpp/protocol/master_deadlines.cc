@@ -154,13 +154,9 @@ void State::note_deadline(const MasterAttempt& running) {
   }
   const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
   if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
-  const auto [lacked, since] = withholds(running);
-  // For a third of the time: before that others' contributions were on their way as well.
-  const int parts = JCCL_PLANTED("lacked-for-half-of-it") ? 2 : 3;
-  const bool withheld = lacked != nullptr && parts * (now_ - since) >= now_ - running.since;
-  if (withheld) last = lacked;
-  if (note_short_calls(running, last)) return;
-  if (holder == nullptr && !withheld && note_hold(running)) return;
+  const Part* lacked = withholder(running);
+  if (lacked != nullptr) last = lacked;
+  if (note_short_calls(running, last) || note_hold(running)) return;
   // Perhaps the last one is kept from it by another: then it is their link's.
   const base::Duration patience = std::min((now_ - running.since) / 2, 2 * options_.heartbeat);
   const std::vector<Pair> links = starved(running, last, patience);
@@ -173,7 +169,7 @@ void State::note_deadline(const MasterAttempt& running) {
         return who != nullptr && one.second.of == who->id && !one.second.is_sum;
       });
   const bool is_late =
-      (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
+      (lacked != nullptr ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
   const bool may_be_slow =
       waits && holder == nullptr && !is_late && now_ >= running.since + 2 * options_.heartbeat;
   if (last != nullptr && !may_be_slow) return note_exit(*record_of(last->incarnation), running);
@@ -189,18 +185,40 @@ void State::note_deadline(const MasterAttempt& running) {
   note_lost_time(running);
 }
 
-// START was held for a joiner, and the attempt has had no more time than the newest commit's and
-// the hold took: nobody in it pays, once until the next commit, or whoever holds attempts would
-// only need a joiner. Joiners have no hold then for much longer. Whether it is so.
+// Whom most others have lacked for a third of the time: before that contributions of others were on
+// their way as well.
+const Part* State::withholder(const MasterAttempt& running) const {
+  const auto [lacked, since] = withholds(running);
+  const int parts = JCCL_PLANTED("lacked-for-half-of-it") ? 2 : 3;
+  return lacked != nullptr && parts * (now_ - since) >= now_ - running.since ? lacked : nullptr;
+}
+
+// START was held for a joiner, and the attempt has had no more time than the newest commits took:
+// nobody in it pays, once until the next commit, or whoever holds attempts would only need a
+// joiner. Nor is it the hold's fault if a member has nothing to move or keeps its data back, or if
+// the call that is over was shorter than others'. Joiners have no hold then for much longer than
+// all of that took. Whether it is so.
 bool State::note_hold(const MasterAttempt& running) {
   Round& round = rounds_.at(running.round().tag);
-  const base::Duration had = now_ - running.since;
-  const bool enough = round.held == 0 || had > round.took + round.held;
+  const base::Duration had = now_ - running.since, took = std::max(round.took, round.took_before);
+  const bool enough = round.held == 0 || had > took + took / 4;  // lines and READYs vary
   const bool again = round.spared && !JCCL_PLANTED("holds-excuse-for-ever");
   if (enough || again || JCCL_PLANTED("the-slowest-pays-for-holds")) return false;
+  if (!JCCL_PLANTED("holds-excuse-holders") &&
+      (holds_in_silence(running) != nullptr || withholder(running) != nullptr)) {
+    return false;
+  }
+  const std::vector<Part> parts = parts_of(running);
+  const bool is_tight = std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return now_ + options_.silence / 4 >= part.deadline &&
+           hasty(part.incarnation, parts, kTightShare);
+  });
+  if (is_tight && !JCCL_PLANTED("holds-excuse-shorter-calls")) return false;
   round.spared = true;
+  const base::Duration cost =
+      JCCL_PLANTED("holds-cost-what-they-left") ? had : had + round.held + took;
   const int times = JCCL_PLANTED("holds-that-cost-rounds-go-on") ? 0 : kCostlyHoldsRest;
-  holds_rest_until_ = std::max(holds_rest_until_, now_ + times * had);
+  holds_rest_until_ = std::max(holds_rest_until_, now_ + std::min(times * cost, options_.out_max));
   return true;
 }
 

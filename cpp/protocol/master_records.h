@@ -226,9 +226,9 @@ struct Round {  // the volatile side of one tag
   // that it does not end the next: see hurried().
   std::uint32_t cut_short = 0;
   base::Duration needed = 0;
-  base::Time held_since = base::kNever;  // all are READY, and START is held for a joiner …
-  base::Duration held = 0;               // … for so long before the attempt that runs
-  base::Duration took = 0;               // the attempt of the newest commit
+  base::Time held_since = base::kNever;      // all are READY, and START is held for a joiner …
+  base::Duration held = 0;                   // … for so long before the attempt that runs
+  base::Duration took = 0, took_before = 0;  // the attempts of the two newest commits
   bool spared = false;  // an attempt since then was a hold's fault: see note_hold()
   double weight = 0;    // the middle one of the last round that had two to compare
   bool does_without() const { return !skipped.empty() || !without.empty(); }

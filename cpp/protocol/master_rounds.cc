@@ -255,16 +255,21 @@ void State::form(const wire::Tag& tag) {
   end_holds();
   note_quorum(tag);
   const bool missing = round.ready.size() < owing(tag);
-  if (missing && !JCCL_PLANTED("holds-are-of-calls-that-went")) round.held_since = base::kNever;
   if (round.ready.empty()) return;
   if (!missing || round.does_without()) decide(tag);
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
   if (missing) send_on(tag);
-  if (missing && !round.does_without()) return;  // the cheap half of forming_wait
-  const WaitCause cause = forming_wait(tag).cause;
-  if (cause == WaitCause::kJoiner) round.held_since = std::min(round.held_since, now_);
+  // The first is the cheap half of forming_wait.
+  const WaitCause cause =
+      missing && !round.does_without() ? WaitCause::kPeers : forming_wait(tag).cause;
+  if (cause == WaitCause::kJoiner) {
+    round.held_since = std::min(round.held_since, now_);
+  } else if (cause != WaitCause::kNothing && !JCCL_PLANTED("holds-are-of-calls-that-went")) {
+    round.held_since = base::kNever;
+  }
+  if (missing && JCCL_PLANTED("the-skipped-undo-holds")) round.held_since = base::kNever;
   if (cause != WaitCause::kNothing || !agree(tag) || hurried(tag)) return;
   round.held = now_ - std::min(now_, std::exchange(round.held_since, base::kNever));
   launch(tag);

@@ -196,6 +196,7 @@ struct MasterMachine::State {
   bool hasty(wire::Incarnation who, const std::vector<Part>& parts, double share = 1.0 / 8) const;
   bool hurried(const wire::Tag& tag);
   void note_deadline(const MasterAttempt& running);
+  const Part* withholder(const MasterAttempt& running) const;
   bool note_hold(const MasterAttempt& running);
   bool note_short_calls(const MasterAttempt& running, const Part* holder);
   void note_cut_short(Round& round);
