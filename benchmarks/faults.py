@@ -42,7 +42,7 @@ import click
 from benchmarks import groups
 from benchmarks.common import Cells, Column, Row, Table, median, options, percentile
 from benchmarks.proxy import Proxy
-from jccl import _native
+from jccl.cli import common as orders
 
 COLUMNS = (
     Column("fault", "fault", 10),
@@ -165,7 +165,7 @@ class Run:
     def drain(self, peer: Peer) -> int:
         """As `jccl drain`; when it was asked."""
         at = time.monotonic_ns()
-        _native.core().give_order(self.address, verb="drain", subject=peer.site)
+        orders.Run(self.address, None, insecure=False).order("drain", peer.site)
         return at
 
     def drop(self, peer: Peer) -> None:
