@@ -28,6 +28,7 @@ import click
 
 from benchmarks import groups
 from benchmarks.common import Cells, Column, Row, Table, options
+from jccl.codecs import CODECS
 
 COLUMNS = (
     Column("codec", "codec", 22),
@@ -41,9 +42,12 @@ COLUMNS = (
     Column("percent_of_limit", "of it", 6, ".0f", "(%)"),
     Column("load", "load", 5, ".2f"),
 )
-ROUNDING = ("bf16", "fp16", "int8", "fp8", "int4", "e3m0")
-CHANCE = tuple(f"{name}:stochastic" for name in ROUNDING)
-QUICK = ("none", *ROUNDING, "int2", "topk", "stat2", "topk2")
+QUICK = tuple(name for name in CODECS if name != "fp32")
+CHANCE = tuple(
+    f"{name}:stochastic"
+    for name, codec in CODECS.items()
+    if hasattr(codec, "stochastic")
+)
 ISAS = ("baseline", "v3", "v4")
 MEBIBYTES = {"dram": 96.0, "l2": 0.125}
 

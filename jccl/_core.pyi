@@ -363,6 +363,9 @@ def codec_roundtrip(
 ) -> None:
     """out = decode(encode(array)), or what that leaves out. `out` may be `array`."""
 
+def codecs() -> list[dict[str, Any]]:
+    """The rows of `cpp/codec/spec.h`, by number."""
+
 def proof_build(values: _Array, k: int, format: str) -> bytes:
     """Of one chunk: the 16 bits of its values, "bfloat16" or "float16"."""
 

@@ -15,10 +15,17 @@ _SEED_END = 2**64
 
 @dataclasses.dataclass(frozen=True)
 class Codec:
-    """Base of all codecs; `bits` counts what one f32 element costs on the wire."""
+    """Base of all codecs; `bits` counts what one f32 element costs on the wire.
+
+    A class repeats its row of `cpp/codec/spec.h`. An element that travels is wrong by
+    `relative` of itself and `of_largest` of the largest of its block at most; of what a
+    sparse codec leaves out nothing arrives.
+    """
 
     name: ClassVar[str] = "none"
     number: ClassVar[int] = 0
+    relative: ClassVar[float] = 0.0
+    of_largest: ClassVar[float] = 0.0
 
     @property
     def bits(self) -> float:
@@ -127,6 +134,7 @@ class Bf16(_Rounding):
 
     name: ClassVar[str] = "bf16"
     number: ClassVar[int] = 1
+    relative: ClassVar[float] = 2.0**-8
 
     @property
     def bits(self) -> float:
@@ -139,6 +147,7 @@ class Fp16(_Rounding):
 
     name: ClassVar[str] = "fp16"
     number: ClassVar[int] = 2
+    relative: ClassVar[float] = 2.0**-11
 
     @property
     def bits(self) -> float:
@@ -153,6 +162,7 @@ class Int8(_Scaled):
 
     name: ClassVar[str] = "int8"
     number: ClassVar[int] = 3
+    of_largest: ClassVar[float] = (1 + 2.0**-14) / 254
     _block: ClassVar[int] = 256
     _scale_bits: ClassVar[int] = 32
 
@@ -167,6 +177,7 @@ class Fp8(_Scaled):
 
     name: ClassVar[str] = "fp8"
     number: ClassVar[int] = 4
+    relative: ClassVar[float] = (1 + 2.0**-14) / 16
     _block: ClassVar[int] = 256
 
 
@@ -178,6 +189,7 @@ class Int4(_Scaled):
 
     name: ClassVar[str] = "int4"
     number: ClassVar[int] = 5
+    of_largest: ClassVar[float] = (1 + 2.0**-6) / 14
     _block: ClassVar[int] = 64
     _code_bits: ClassVar[int] = 4
 
@@ -192,6 +204,8 @@ class E3m0(_Scaled):
 
     name: ClassVar[str] = "e3m0"
     number: ClassVar[int] = 6
+    relative: ClassVar[float] = (1 + 2.0**-14) / 3
+    of_largest: ClassVar[float] = (1 + 2.0**-6) / 128
     _block: ClassVar[int] = 64
     _code_bits: ClassVar[int] = 4
 
@@ -207,6 +221,7 @@ class Int2(_Scaled):
 
     name: ClassVar[str] = "int2"
     number: ClassVar[int] = 8
+    of_largest: ClassVar[float] = (1 + 2.0**-6) / 2
     _block: ClassVar[int] = 64
     _code_bits: ClassVar[int] = 2
 
@@ -226,6 +241,7 @@ class Stat2(Codec):
 
     name: ClassVar[str] = "stat2"
     number: ClassVar[int] = 9
+    of_largest: ClassVar[float] = 1 + 2.0**-8
     block: ClassVar[int] = 64
 
     @property
@@ -253,6 +269,7 @@ class TopK(Codec):
 
     name: ClassVar[str] = "topk"
     number: ClassVar[int] = 7
+    relative: ClassVar[float] = 1.0
     block: ClassVar[int] = 4096
     kept_max: ClassVar[int] = 4096
     kept: int = 64
@@ -302,6 +319,8 @@ class TopK2(TopK):
 
     name: ClassVar[str] = "topk2"
     number: ClassVar[int] = 10
+    relative: ClassVar[float] = 0.0
+    of_largest: ClassVar[float] = 1 + 2.0**-8
     kept_max: ClassVar[int] = 704
 
     @property

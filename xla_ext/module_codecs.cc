@@ -4,12 +4,16 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "arrays.h"
 #include "base/text.h"
 #include "codec/isa.h"
 #include "codec/reference.h"
 #include "codec/roundtrip.h"
+#include "codec/spec.h"
 #include "module.h"
 
 namespace jccl::xla_ext {
@@ -102,6 +106,20 @@ void bind_codecs(py::module_& module) {
              py::kw_only(), py::arg("reference") = false);
   module.def("codec_roundtrip", &roundtrip, py::arg("array"), py::arg("codec"), py::arg("out"),
              py::kw_only(), py::arg("residual") = false);
+  module.def("codecs", [] {
+    std::vector<std::map<std::string, py::object>> rows;
+    for (const codec::CodecSpec& spec : codec::kCodecs) {
+      rows.push_back({{"number", py::int_(static_cast<int>(spec.id))},
+                      {"name", py::str(spec.name)},
+                      {"block", py::int_(spec.block)},
+                      {"scale_bytes", py::int_(spec.scale_bytes)},
+                      {"code_bits", py::int_(spec.code_bits)},
+                      {"kept_max", py::int_(spec.kept_max)},
+                      {"relative", py::float_(spec.relative)},
+                      {"of_largest", py::float_(spec.of_largest)}});
+    }
+    return rows;
+  });
   module.def("isas", &isas);
   module.def("force_isa", &force_isa, py::arg("isa"));
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "codec/spec.h"
+
 namespace jccl::bench {
 namespace {
 
@@ -15,23 +17,10 @@ double value(std::size_t k) { return (static_cast<double>(k) - 125) / 64; }
 }  // namespace
 
 std::optional<ErrorBound> bound_of(const std::string& codec) {
-  struct Row {
-    const char* codec;
-    ErrorBound bound;
-  };
-  constexpr Row kRows[] = {
-      {"none", {0, 0}},
-      {"bf16", {0x1p-8, 0}},
-      {"fp16", {0x1p-11, 0}},
-      {"int8", {0, (1 + 0x1p-14) / 254}},
-      {"fp8", {0x1.0004p-4, 0}},
-      {"int4", {0, 0x1.04p0 / 14}},
-      {"e3m0", {0x1.0004p0 / 3, 0x1.04p0 / 128}},
-      {"int2", {0, 0x1.04p0 / 2}},
-      {"stat2", {0, 0x1.01p0}},
-  };
-  for (const Row& row : kRows) {
-    if (codec == row.codec) return row.bound;
+  for (const codec::CodecSpec& spec : codec::kCodecs) {
+    if (codec == spec.name && spec.form != codec::CodecForm::kSparse) {
+      return ErrorBound{spec.relative, spec.of_largest};
+    }
   }
   return std::nullopt;
 }

@@ -12,7 +12,6 @@
 namespace jccl::bench {
 
 // Error of one encoding: |decode(encode(x)) − x| <= relative·|x| + of_largest·max|x| of the block.
-// Rows repeat the table of collective/ALGORITHMS.md.
 struct ErrorBound {
   double relative = 0, of_largest = 0;
 };

@@ -18,21 +18,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jccl import codecs
+
 PERIOD = 251
 LARGEST = 125 / 64
 PATTERN = (np.arange(PERIOD, dtype=np.float64) - 125) / 64
 
 # |decode(encode(x)) - x| <= relative·|x| + of_largest·max|x|: the documented bounds.
 BOUNDS = {
-    "none": (0.0, 0.0),
-    "bf16": (2.0**-8, 0.0),
-    "fp16": (2.0**-11, 0.0),
-    "int8": (0.0, (1 + 2.0**-14) / 254),
-    "fp8": ((1 + 2.0**-14) * 2.0**-4, 0.0),
-    "int4": (0.0, (1 + 2.0**-6) / 14),
-    "e3m0": ((1 + 2.0**-14) / 3, (1 + 2.0**-6) / 128),
-    "int2": (0.0, (1 + 2.0**-6) / 2),
-    "stat2": (0.0, 1 + 2.0**-8),
+    name: (codec.relative, codec.of_largest)
+    for name, codec in codecs.CODECS.items()
+    if not isinstance(codec, codecs.TopK)
 }
 
 

@@ -146,7 +146,7 @@ void decode_top_k(const LoopSettings& with, const std::uint8_t* in, std::size_t 
 
 // ---- the same with values of two bits --------------------------------------------------
 
-constexpr std::size_t kPackedMax = 704;  // kTopK2KeptMax
+constexpr std::size_t kPackedMax = kCodecs[static_cast<std::size_t>(CodecId::kTopK2)].kept_max;
 
 constexpr std::size_t packed_bytes(std::size_t indexes) { return (3 * indexes + 1) / 2; }
 

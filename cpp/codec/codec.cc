@@ -15,7 +15,16 @@
 namespace jccl::codec {
 namespace {
 
-static_assert(kLossyCodecs == kCodecNumberMax && kStatBlock == kInt4Block);
+constexpr bool numbered() {
+  for (std::size_t n = 0; n <= kCodecNumberMax; ++n) {
+    if (static_cast<std::size_t>(kCodecs[n].id) != n) return false;
+  }
+  return true;
+}
+static_assert(numbered() && kLossyCodecs == kCodecNumberMax);
+static_assert(spec_of(CodecId::kStat2).block == kStatBlock);
+static_assert(spec_of(CodecId::kInt8).block == kInt8Block);
+static_assert(spec_of(CodecId::kTopK).block == kTopKBlock);
 
 constexpr std::uint32_t kInfinity = 0x7F800000;
 
@@ -79,51 +88,22 @@ std::uint32_t encode_any(const Codec& codec, Dtype dtype, const void* in, std::s
 
 }  // namespace
 
-std::size_t block_elements(const Codec& codec) {
-  switch (codec.id) {
-    case CodecId::kNone:
-    case CodecId::kBf16:
-    case CodecId::kFp16:
-      return 1;
-    case CodecId::kInt8:
-    case CodecId::kFp8:
-      return kInt8Block;
-    case CodecId::kInt4:
-    case CodecId::kE3m0:
-    case CodecId::kInt2:
-    case CodecId::kStat2:
-      return kInt4Block;
-    case CodecId::kTopK:
-    case CodecId::kTopK2:
-      return kTopKBlock;
-  }
-  JCCL_CHECK(!"known codec");
-  return 1;
-}
+std::size_t block_elements(const Codec& codec) { return spec_of(codec.id).block; }
 
 std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count) {
-  const std::size_t block = block_elements(codec);
-  const std::size_t blocks = (count + block - 1) / block;
-  switch (codec.id) {
-    case CodecId::kNone:
+  const CodecSpec& spec = spec_of(codec.id);
+  switch (spec.form) {
+    case CodecForm::kWhole:
       return count * size_of(dtype);
-    case CodecId::kBf16:
-    case CodecId::kFp16:
+    case CodecForm::kHalf:
       return count * 2;
-    case CodecId::kInt8:
-      return count + 4 * blocks;
-    case CodecId::kFp8:
-      return count + 2 * blocks;
-    case CodecId::kInt4:
-    case CodecId::kE3m0:  // only the last block can end in a part of a byte
-      return (count + 1) / 2 + 2 * blocks;
-    case CodecId::kInt2:
-      return (count + 3) / 4 + 2 * blocks;
-    case CodecId::kStat2:
+    case CodecForm::kScaled:  // only the last block can end in a part of a byte
+      return (count * spec.code_bits + 7) / 8 +
+             spec.scale_bytes * ((count + spec.block - 1) / spec.block);
+    case CodecForm::kStat:
       return stat_bytes(count);
-    case CodecId::kTopK:
-    case CodecId::kTopK2: {
-      const std::size_t kept = codec.kept;
+    case CodecForm::kSparse: {
+      const std::size_t kept = codec.kept, block = spec.block;
       const auto bytes_of = [&](std::size_t elements) {
         if (codec.id == CodecId::kTopK) return std::min(6 * kept, 4 * elements);
         return elements <= kept ? stat_bytes(elements) : (3 * kept + 1) / 2 + stat_bytes(kept);

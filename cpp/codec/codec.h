@@ -1,5 +1,5 @@
-// How the elements of a leaf travel. The byte layouts and error bounds are in
-// collective/ALGORITHMS.md; the same input gives the same bytes on every processor.
+// How the elements of a leaf travel; the codecs are the rows of spec.h. The byte layouts and error
+// bounds are in collective/ALGORITHMS.md; the same input gives the same bytes on every processor.
 // Refuses (JCCL_CHECK) a lossy codec on an integer leaf: callers ask collective/op.h first.
 // NaN and Inf should not reach a lossy codec (guard.h finds them); what they turn into is
 // unspecified but harmless. Pure; runs on any thread; pointers need no alignment.
@@ -13,37 +13,25 @@
 
 #include "base/status.h"
 #include "codec/dtype.h"
+#include "codec/spec.h"
 
 namespace jccl::codec {
 
-// The numbers travel in descriptors and plans and are never reused.
-enum class CodecId : std::uint8_t {
-  kNone = 0,    // travels as the dtype it is
-  kBf16 = 1,    // 16 bits, round to nearest even, finite values stay finite
-  kFp16 = 2,    // likewise; magnitudes above 65504 become 65504
-  kInt8 = 3,    // blocks of 256 elements: f32 scale, then one byte each
-  kFp8 = 4,     // blocks of 256 elements: bf16 scale, then one e4m3 byte each
-  kInt4 = 5,    // blocks of 64 elements: bf16 scale, then half a byte each
-  kE3m0 = 6,    // likewise; sign and 3 exponent bits
-  kTopK = 7,    // blocks of 4096 elements: the largest `kept`, as index and f32
-  kInt2 = 8,    // blocks of 64 elements: bf16 scale, then a quarter of a byte each
-  kStat2 = 9,   // blocks of 64 elements: two bf16 magnitudes, then a quarter of a byte each
-  kTopK2 = 10,  // as kTopK, but as indexes of 12 bits and values as in kStat2
-};
-
-inline constexpr std::uint8_t kCodecNumberMax = 10;
 inline constexpr std::size_t kInt8Block = 256;
-inline constexpr std::size_t kFp8Block = 256;
-inline constexpr std::size_t kInt4Block = 64;  // e3m0, int2 and stat2 too
 inline constexpr std::size_t kTopKBlock = 4096;
-inline constexpr std::uint16_t kTopKKept = 64;       // unless said otherwise: 1.6 %
-inline constexpr std::uint16_t kTopK2KeptMax = 704;  // more take more bytes than stat2
+inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
 
-constexpr bool is_sparse(CodecId id) { return id == CodecId::kTopK || id == CodecId::kTopK2; }
+constexpr const CodecSpec& spec_of(
+    CodecId id) {  // of an unknown one, which check() refuses: none's
+  const auto number = static_cast<std::size_t>(id);
+  return kCodecs[number <= kCodecNumberMax ? number : 0];
+}
+
+constexpr bool is_sparse(CodecId id) { return spec_of(id).form == CodecForm::kSparse; }
 
 // Whether each element is rounded by itself, to 16 bits or within its block's scale.
 constexpr bool is_rounding(CodecId id) {
-  return id != CodecId::kNone && id != CodecId::kStat2 && !is_sparse(id);
+  return spec_of(id).form == CodecForm::kHalf || spec_of(id).form == CodecForm::kScaled;
 }
 
 // A codec with its parameters. All peers of a round must agree on all of them.

@@ -1,4 +1,4 @@
-// One pass over the bytes: a table of what each scaled format allows, and a walk over its blocks.
+// One pass over the bytes: what each scaled format allows, and a walk over its blocks.
 #include "codec/encoded.h"
 
 #include <algorithm>
@@ -20,12 +20,18 @@ using base::Status;
 constexpr float kScaleMin = 0x1p-126F;
 
 struct Format {
+  explicit Format(const CodecSpec& spec)
+      : scale_bytes(spec.scale_bytes),
+        scale_lost(spec.scale_bytes == 2 ? 0xFFFF : 0xFF),
+        code_bits(spec.code_bits),
+        top(spec.code_most),
+        masked(spec.never),
+        mask(spec.masked) {}
   std::size_t scale_bytes;
   std::uint32_t scale_lost;  // bits of the scale, as f32, that must be 0
   std::size_t code_bits;
-  float top;            // largest magnitude of a code
-  std::uint8_t masked;  // a code whose bits under `mask` are these is never written; 0: all are
-  std::uint8_t mask;
+  float top;
+  std::uint8_t masked, mask;
   std::size_t codes_each() const { return 8 / code_bits; }  // in a byte
   std::size_t code_bytes(std::size_t count) const {
     return (count + codes_each() - 1) / codes_each();
@@ -33,20 +39,8 @@ struct Format {
 };
 
 std::optional<Format> scaled_format(CodecId id) {
-  switch (id) {
-    case CodecId::kInt8:
-      return Format{4, 0xFF, 8, 127, 0x80, 0xFF};
-    case CodecId::kFp8:
-      return Format{2, 0xFFFF, 8, 448, 0x7F, 0x7F};
-    case CodecId::kInt4:
-      return Format{2, 0xFFFF, 4, 7, 0x8, 0xF};
-    case CodecId::kE3m0:
-      return Format{2, 0xFFFF, 4, 64, 0, 0};
-    case CodecId::kInt2:
-      return Format{2, 0xFFFF, 2, 1, 0x2, 0x3};
-    default:
-      return std::nullopt;
-  }
+  if (spec_of(id).form != CodecForm::kScaled) return std::nullopt;
+  return Format(spec_of(id));
 }
 
 std::uint32_t scale_bits(const Format& format, const std::uint8_t* in) {

@@ -7,6 +7,7 @@
 
 #include "codec/body_noise.h"
 #include "codec/kernels.h"
+#include "codec/spec.h"
 
 namespace jccl::codec {
 namespace {
@@ -242,6 +243,19 @@ bool finite_64(const void* in, std::size_t count) {
 #include "codec/body_top_k.h"
 
 namespace jccl::codec {
+namespace {
+
+template <typename Format>
+constexpr bool is_as(CodecId id) {
+  const CodecSpec& spec = kCodecs[static_cast<std::size_t>(id)];
+  return Format::kBlock == spec.block && Format::kScaleBytes == spec.scale_bytes &&
+         Format::kPerByte * spec.code_bits == 8 && Format::kTop == spec.code_most;
+}
+static_assert(is_as<Int8>(CodecId::kInt8) && is_as<Fp8>(CodecId::kFp8) &&
+              is_as<Int4>(CodecId::kInt4) && is_as<E3m0>(CodecId::kE3m0) &&
+              is_as<Int2>(CodecId::kInt2));
+
+}  // namespace
 
 extern const Kernels JCCL_KERNELS;
 constinit const Kernels JCCL_KERNELS = {

@@ -11,10 +11,6 @@
 namespace jccl::codec {
 namespace {
 
-constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8",  "fp8",  "int4",
-                                       "e3m0", "topk", "int2", "stat2", "topk2"};
-static_assert(std::size(kNames) == kCodecNumberMax + 1);
-
 // The number behind "<key>=".
 template <typename T>
 bool read_number(std::string_view text, std::string_view key, T* out) {
@@ -39,7 +35,7 @@ base::Status check(const Codec& codec) {
   };
   if (static_cast<std::uint8_t>(codec.id) > kCodecNumberMax) return invalid("unknown");
   if (is_sparse(codec.id)) {
-    const std::size_t most = codec.id == CodecId::kTopK ? kTopKBlock : kTopK2KeptMax;
+    const std::size_t most = spec_of(codec.id).kept_max;
     if ((codec.kept < 1 && !JCCL_PLANTED("kept-zero-passes")) || codec.kept > most) {
       return invalid(base::cat("kept ", codec.kept, "; 1 to ", most, " of each block"));
     }
@@ -56,7 +52,7 @@ base::Status check(const Codec& codec) {
 
 std::string_view name_of(CodecId codec) {
   const auto number = static_cast<std::size_t>(codec);
-  return number < std::size(kNames) ? kNames[number] : "?";
+  return number < std::size(kCodecs) ? kCodecs[number].name : "?";
 }
 
 std::string name_of(const Codec& codec) {
@@ -73,9 +69,11 @@ std::optional<CodecId> codec_from_number(std::uint8_t number) {
 
 std::optional<Codec> codec_from_name(std::string_view name) {
   const std::size_t colon = std::min(name.find(':'), name.size());
-  const auto* at = std::find(std::begin(kNames), std::end(kNames), name.substr(0, colon));
-  if (at == std::end(kNames)) return std::nullopt;
-  Codec codec = static_cast<CodecId>(at - std::begin(kNames));
+  const auto* at = std::find_if(std::begin(kCodecs), std::end(kCodecs), [&](const auto& spec) {
+    return name.substr(0, colon) == spec.name;
+  });
+  if (at == std::end(kCodecs)) return std::nullopt;
+  Codec codec = at->id;
   name.remove_prefix(colon);
   while (!name.empty()) {
     name.remove_prefix(1);

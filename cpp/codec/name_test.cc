@@ -68,8 +68,9 @@ TEST(CodecSizesTest, fewer_bytes_than_f32_as_documented) {
   EXPECT_NEAR(ratio(CodecId::kStat2), 12.8, 0.001);
   EXPECT_NEAR(ratio(CodecId::kTopK2), 141.24, 0.01);
   EXPECT_EQ(encoded_bytes(CodecId::kTopK2, Dtype::kF32, 4096 + 64), 116U + 20);
-  EXPECT_LT(encoded_bytes(top_k(kTopK2KeptMax, CodecId::kTopK2), Dtype::kF32, 4096),
-            encoded_bytes(CodecId::kStat2, Dtype::kF32, 4096));
+  EXPECT_LT(
+      encoded_bytes(top_k(spec_of(CodecId::kTopK2).kept_max, CodecId::kTopK2), Dtype::kF32, 4096),
+      encoded_bytes(CodecId::kStat2, Dtype::kF32, 4096));
   EXPECT_EQ(encoded_bytes(top_k(4096), Dtype::kF32, 4096), 4U * 4096) << "never more than f32";
   EXPECT_EQ(encoded_bytes(top_k(64), Dtype::kF32, 4096 + 10), 64U * 6 + 40);
   EXPECT_EQ(encoded_bytes(CodecId::kInt4, Dtype::kF32, 64 + 7), 34U + 2 + 4);

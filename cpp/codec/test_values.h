@@ -14,23 +14,18 @@
 
 namespace jccl::codec {
 
-// One of each kind, and the sparse ones at several densities.
+// One of each row, and the sparse ones at several densities.
 inline const std::vector<Codec>& lossy_codecs() {
-  static const std::vector<Codec> kCodecs = {CodecId::kBf16,
-                                             CodecId::kFp16,
-                                             CodecId::kInt8,
-                                             CodecId::kFp8,
-                                             CodecId::kInt4,
-                                             CodecId::kE3m0,
-                                             CodecId::kInt2,
-                                             CodecId::kTopK,
-                                             top_k(1),
-                                             top_k(2731),
-                                             CodecId::kStat2,
-                                             CodecId::kTopK2,
-                                             top_k(5, CodecId::kTopK2),
-                                             top_k(704, CodecId::kTopK2)};
-  return kCodecs;
+  static const std::vector<Codec> kAll = [] {
+    std::vector<Codec> all;
+    for (const CodecSpec& spec : kCodecs) {
+      if (spec.id != CodecId::kNone) all.emplace_back(spec.id);
+    }
+    for (const std::uint32_t kept : {1, 2731}) all.push_back(top_k(kept));
+    for (const std::uint32_t kept : {5, 704}) all.push_back(top_k(kept, CodecId::kTopK2));
+    return all;
+  }();
+  return kAll;
 }
 
 inline const std::vector<Codec>& all_codecs() {
@@ -43,11 +38,14 @@ inline const std::vector<Codec>& all_codecs() {
 }
 
 inline const std::vector<Codec>& stochastic_codecs() {
-  static const std::vector<Codec> kCodecs = {
-      stochastic(CodecId::kBf16, 1), stochastic(CodecId::kFp16, 2), stochastic(CodecId::kInt8, 3),
-      stochastic(CodecId::kFp8, 4),  stochastic(CodecId::kInt4, 5), stochastic(CodecId::kE3m0, 6),
-      stochastic(CodecId::kInt2, 7)};
-  return kCodecs;
+  static const std::vector<Codec> kAll = [] {
+    std::vector<Codec> all;
+    for (const CodecSpec& spec : kCodecs) {
+      if (is_rounding(spec.id)) all.push_back(stochastic(spec.id, all.size() + 1));
+    }
+    return all;
+  }();
+  return kAll;
 }
 
 inline constexpr Dtype kFloats[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16};

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import codecs
+from jccl import _native, codecs
 
-CODEC_H = Path(__file__).parents[2] / "cpp" / "codec" / "codec.h"
+JCCL_H = Path(__file__).parents[2] / "cpp" / "include" / "jccl" / "jccl.h"
 OBJECTS = (
     jccl.Bf16(),
     jccl.Fp16(),
@@ -28,9 +28,27 @@ OBJECTS = (
 
 
 def test_numbers_are_those_of_the_c_header():
-    found = re.findall(r"  k(\w+) = (\d+), +//", CODEC_H.read_text())
+    found = re.findall(r"JCCL_CODEC_(\w+)\s*=\s*(\d+)", JCCL_H.read_text())
     numbers = {name.lower(): int(number) for name, number in found}
     assert numbers == {c.name: c.number for c in codecs.CODECS.values()}
+
+
+def test_each_class_repeats_its_row():
+    rows = _native.core().codecs()
+    assert [row["number"] for row in rows] == list(range(len(rows)))
+    assert {row["name"] for row in rows} == {c.name for c in codecs.CODECS.values()}
+    for codec in codecs.CODECS.values():
+        row = rows[codec.number]
+        assert codec.name == row["name"]
+        assert (codec.relative, codec.of_largest) == (
+            row["relative"],
+            row["of_largest"],
+        )
+        assert getattr(codec, "block", 1) == row["block"]
+        assert getattr(codec, "kept_max", 0) == row["kept_max"]
+        if row["code_bits"]:
+            scale = 8 * row["scale_bytes"] / row["block"]
+            assert codec.bits == row["code_bits"] + scale
 
 
 def test_a_name_an_object_and_none_all_resolve():

@@ -18,24 +18,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from jccl import codecs
 from tests.stress.cluster import Cluster, StressError
 from tests.stress.journal import said_by_master
 
 TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi", "fed")
 # Outer steps on means under each codec; the anchor is a state of its own.
-CODECS = (
-    "none",
-    "bf16",
-    "fp16",
-    "int8",
-    "fp8",
-    "int4",
-    "e3m0",
-    "topk",
-    "int2",
-    "stat2",
-    "topk2",
-)
+CODECS = tuple(name for name in codecs.CODECS if name != "fp32")
 EPISODE_S = 600  # then a new run: its journal and logs stay small
 STILL_S = 3  # without a commit for so long, nothing more is killed until there is one
 BEFORE_S = 1  # of a gap: what is shown with it
