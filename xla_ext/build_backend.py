@@ -1,4 +1,5 @@
-"""scikit-build-core, plus two build requirements that are asked for only if missing.
+"""scikit-build-core, plus two build requirements that are asked for only if missing, and
+words for tools that are. Compiler and libraries: ../cpp/cmake/missing.cmake lists them.
 
 Boost's headers come from the system, else from a wheel. XLA's FFI headers come from
 the oldest jaxlib that has them, since a handler runs on that release and every newer
@@ -10,12 +11,11 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 
 from scikit_build_core import build as _build
 from scikit_build_core.build import (
-    build_editable,
     build_sdist,
-    build_wheel,
     get_requires_for_build_sdist,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
@@ -59,6 +59,39 @@ def _extra():
     ):
         extra.append(JAXLIB)
     return extra
+
+
+MISSING = """jccl cannot be built here. This is missing:
+  * {}
+Leave out --no-build-isolation, and pip brings both. Or install them, and build again:
+  pip install cmake ninja
+  Debian, Ubuntu:  apt-get install cmake ninja-build
+  Fedora, RHEL:    dnf install cmake ninja-build
+  Homebrew:        brew install cmake ninja"""
+
+
+def _require_tools():
+    """Ends the build in words. An isolated one has what `get_requires` asked for."""
+    tools = {"CMake 3.24 or newer": "cmake", "Ninja, or make": "ninja"}
+    others = {"ninja": ("ninja-build", "make")}
+    missing = [
+        what
+        for what, name in tools.items()
+        if not any(map(shutil.which, (name, *others.get(name, ()))))
+        and not importlib.util.find_spec(name)
+    ]
+    if missing:
+        raise SystemExit(MISSING.format("\n  * ".join(missing)))
+
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    _require_tools()
+    return _build.build_wheel(folder, config_settings, metadata_directory)
+
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    _require_tools()
+    return _build.build_editable(folder, config_settings, metadata_directory)
 
 
 def get_requires_for_build_wheel(config_settings=None):

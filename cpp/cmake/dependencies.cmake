@@ -1,4 +1,4 @@
-# Finds what the transport builds on and, when something is missing, says what to install.
+# Finds what the transport builds on and, when something is missing, says what to install (missing.cmake).
 if(JCCL_STATIC)  # jccl-master alone: it needs no library where it runs
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
   set(OPENSSL_USE_STATIC_LIBS TRUE)
@@ -6,19 +6,16 @@ endif()
 find_package(Threads REQUIRED)
 find_package(OpenSSL 3.0)
 if(NOT OpenSSL_FOUND AND NOT OPENSSL_FOUND)
-  message(FATAL_ERROR "jccl: OpenSSL >= 3.0 headers not found. Install them "
-    "(Debian/Ubuntu: apt-get install libssl-dev) and build again.")
+  jccl_missing_openssl()
 endif()
 find_package(SQLite3)
 if(NOT SQLite3_FOUND)
-  message(FATAL_ERROR "jccl: SQLite headers not found. Install them "
-    "(Debian/Ubuntu: apt-get install libsqlite3-dev) and build again.")
+  jccl_missing_sqlite()
 endif()
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
 if(NOT EXISTS "${XXHASH_INCLUDE_DIR}/xxhash.h")
-  message(FATAL_ERROR "jccl: xxhash.h (>= 0.8.1) not found. Install it "
-    "(Debian/Ubuntu: apt-get install libxxhash-dev) and build again.")
+  jccl_missing_xxhash()
 endif()
 
 # Boost >= 1.90, headers only: a system copy, else the build-time wheel `cmeel-boost`.
@@ -44,9 +41,10 @@ print(m.distribution('cmeel-boost').locate_file('cmeel.prefix/include'))"
   endif()
 endif()
 if(NOT EXISTS "${Boost_INCLUDE_DIR}/boost/asio.hpp")
-  message(FATAL_ERROR "jccl: Boost >= 1.90 headers not found. Install the header wheel "
-    "(pip install 'cmeel-boost>=1.90,<2') or pass -DBoost_INCLUDE_DIR=<folder that holds boost/>.")
+  jccl_missing_otherwise("headers of Boost 1.90 or newer: pip install 'cmeel-boost>=1.90,<2', or \
+-DBoost_INCLUDE_DIR=<folder that holds boost/>")
 endif()
+jccl_stop_if_missing()
 set(Boost_INCLUDE_DIR ${Boost_INCLUDE_DIR} CACHE PATH "Folder that holds boost/" FORCE)
 add_library(jccl_boost INTERFACE)
 target_include_directories(jccl_boost SYSTEM INTERFACE ${Boost_INCLUDE_DIR})

@@ -1,5 +1,6 @@
 """What a build says when something it needs is missing: which, and how to get it."""
 
+import importlib
 import importlib.util
 import shutil
 import subprocess
@@ -10,37 +11,58 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or "cmake"
+LIBRARIES = ("Python", "OpenSSL", "SQLite3")
 NINJA = shutil.which("ninja", path=str(Path(sys.executable).parent)) or "ninja"
 
 
-@pytest.mark.parametrize(
-    "missing, words",
-    [
-        ("CMAKE_DISABLE_FIND_PACKAGE_Python=ON", "apt-get install python3-dev"),
-        ("CMAKE_DISABLE_FIND_PACKAGE_OpenSSL=ON", "apt-get install libssl-dev"),
-        ("CMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON", "apt-get install libsqlite3-dev"),
-        ("XXHASH_INCLUDE_DIR=/no/such/folder", "apt-get install libxxhash-dev"),
-        ("XLA_FFI_INCLUDE_DIR=/no/such/folder", "pip install 'jaxlib>="),
-    ],
-)
-def test_a_missing_header_is_named_with_its_package(tmp_path, missing, words):
-    jaxlib = importlib.util.find_spec("jaxlib")
-    assert jaxlib is not None and jaxlib.origin is not None
+def configured(folder, *defined, **options):
+    """What CMake says of a build that lacks something, in one line."""
     done = subprocess.run(
         [
-            *(CMAKE, "-S", str(ROOT / "xla_ext"), "-B", str(tmp_path), "-G", "Ninja"),
-            f"-DCMAKE_MAKE_PROGRAM={NINJA}",
-            f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DXLA_FFI_INCLUDE_DIR={Path(jaxlib.origin).parent / 'include'}",
-            f"-D{missing}",
+            *(CMAKE, "-S", str(ROOT / "xla_ext"), "-B", str(folder), "-G", "Ninja"),
+            *(f"-DCMAKE_MAKE_PROGRAM={NINJA}", f"-DPython_EXECUTABLE={sys.executable}"),
+            *(f"-D{one}" for one in defined),
         ],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        **options,
     )
     assert done.returncode != 0
-    assert words in " ".join(done.stderr.split())
+    return " ".join(done.stderr.split())
+
+
+def test_all_that_is_missing_is_listed_at_once_by_the_names_of_packages(tmp_path):
+    said = configured(
+        tmp_path,
+        *(f"CMAKE_DISABLE_FIND_PACKAGE_{one}=ON" for one in LIBRARIES),
+        *("XXHASH_INCLUDE_DIR=/no", "XLA_FFI_INCLUDE_DIR=/no", "Boost_INCLUDE_DIR=/no"),
+    )
+    for what in ("Python.h", "OpenSSL 3.0", "SQLite", "xxhash.h", "XLA's FFI headers"):
+        assert f"* {what}" in said or f"({what})" in said, what
+    assert "pip install 'jaxlib>=" in said and "pip install 'cmeel-boost>=" in said
+    needed = "python3-dev libssl-dev libsqlite3-dev libxxhash-dev"
+    assert f"apt-get install {needed} " in said
+    needed = "python3-devel openssl-devel sqlite-devel xxhash-devel"
+    assert f"dnf install {needed} " in said
+    assert "brew install python openssl@3 sqlite xxhash" in said
+
+
+def test_without_a_compiler_the_list_begins_with_it(tmp_path):
+    environment = {"PATH": str(tmp_path / "empty")}
+    said = configured(tmp_path / "build", env=environment)
+    assert "This is missing: * a compiler of C++20" in said
+    assert "apt-get install g++" in said and "dnf install gcc-c++" in said
+
+
+def test_without_cmake_the_backend_says_how_to_get_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "xla_ext"))
+    backend = importlib.import_module("build_backend")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"(?s)CMake.*apt-get install cmake ninja"):
+        backend.build_wheel("unused")
 
 
 WITHOUT_FLAX = """

@@ -1,0 +1,77 @@
+# What a build lacks, all of it in one message, by the names that package managers give it. CMake by
+# itself stops at the first, and without a compiler says nothing of the rest.
+
+# (what it is, apt's package, dnf's, Homebrew's)
+function(jccl_missing what apt dnf brew)
+  set_property(GLOBAL APPEND_STRING PROPERTY JCCL_MISSING "  * ${what}\n")
+  foreach(_manager apt dnf brew)
+    set_property(GLOBAL APPEND_STRING PROPERTY JCCL_MISSING_${_manager} " ${${_manager}}")
+  endforeach()
+endfunction()
+
+# What is no system package: how to get it stands in `what`.
+function(jccl_missing_otherwise what)
+  set_property(GLOBAL APPEND_STRING PROPERTY JCCL_MISSING "  * ${what}\n")
+endfunction()
+
+function(jccl_stop_if_missing)
+  get_property(_list GLOBAL PROPERTY JCCL_MISSING)
+  if(NOT _list)
+    return()
+  endif()
+  set(_text "jccl cannot be built here. This is missing:\n${_list}")
+  get_property(_apt GLOBAL PROPERTY JCCL_MISSING_apt)
+  get_property(_dnf GLOBAL PROPERTY JCCL_MISSING_dnf)
+  get_property(_brew GLOBAL PROPERTY JCCL_MISSING_brew)
+  if(_apt)
+    string(APPEND _text "Install all of it, as root, and build again:\n"
+      "  Debian, Ubuntu:  apt-get install${_apt}\n"
+      "  Fedora, RHEL:    dnf install${_dnf}\n"
+      "  Homebrew:        brew install${_brew}\n")
+  endif()
+  message(FATAL_ERROR "${_text}")
+endfunction()
+
+macro(_jccl_missing_compiler what)
+  jccl_missing("${what}" g++ gcc-c++ gcc)
+endmacro()
+macro(jccl_missing_openssl)
+  jccl_missing("OpenSSL 3.0 or newer, with headers (TLS)" libssl-dev openssl-devel openssl@3)
+endmacro()
+macro(jccl_missing_sqlite)
+  jccl_missing("SQLite, with headers (the master's journal)" libsqlite3-dev sqlite-devel sqlite)
+endmacro()
+macro(jccl_missing_xxhash)
+  jccl_missing("xxhash.h of xxHash 0.8.1 or newer (digests)" libxxhash-dev xxhash-devel xxhash)
+endmacro()
+
+# Before project(), which would end with the compiler's absence alone.
+function(jccl_require_compiler)
+  if(CMAKE_CXX_COMPILER OR CMAKE_TOOLCHAIN_FILE OR DEFINED ENV{CXX} OR DEFINED ENV{CMAKE_TOOLCHAIN_FILE})
+    return()
+  endif()
+  find_program(_jccl_compiler NAMES c++ g++ clang++ NO_CACHE)
+  if(_jccl_compiler)
+    return()
+  endif()
+  _jccl_missing_compiler("a compiler of C++20 (none of c++, g++, clang++ is on PATH; CXX names another)")
+  set(_places /usr/include /usr/local/include /opt/homebrew/include /home/linuxbrew/.linuxbrew/include)
+  foreach(_row openssl=openssl/ssl.h sqlite=sqlite3.h xxhash=xxhash.h)
+    string(REPLACE "=" ";" _row ${_row})
+    list(GET _row 0 _library)
+    list(GET _row 1 _header)
+    find_path(_found ${_header} PATHS ${_places} NO_CACHE)
+    if(NOT _found)
+      cmake_language(CALL jccl_missing_${_library})
+    endif()
+    unset(_found)
+  endforeach()
+  jccl_stop_if_missing()
+endfunction()
+
+# After project().
+function(jccl_require_cxx20)
+  if(NOT "cxx_std_20" IN_LIST CMAKE_CXX_COMPILE_FEATURES)
+    _jccl_missing_compiler("a compiler of C++20: ${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (tested: gcc 12, clang 14)")
+  endif()
+endfunction()
