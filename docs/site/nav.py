@@ -50,6 +50,7 @@ SECTIONS = {
         "docs/errors",
         "docs/settings",
         "docs/glossary",
+        "docs/upgrading",
         "CHANGELOG",
     ],
     "For maintainers": [
