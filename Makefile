@@ -4,7 +4,7 @@
 .PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   docs lint types tidy clean help bench coverage long-bench \
   device-check long-kills long-anchors long-exact long-standby long-page long-slurm long-launchers long-upgrade long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
-  attack long-jax-versions long-sites long-examples long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
+  attack long-jax-versions long-sites long-examples long-packages long-loggers long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -280,6 +280,10 @@ long-hostile: .venv/.ready-test
 ## make long-jax-versions  one wheel under the oldest, the newest and other JAX releases (package index)
 long-jax-versions: .venv/.ready-test
 	.ci/jax-versions --suite
+
+## make long-packages  sdist, a wheel from it, a manylinux wheel; each serves in an empty environment (index, Debian)
+long-packages: .venv/.ready-test
+	$(PY) -m tests.packages
 
 ## make coverage     lines that tests and stored fuzz inputs reach in wire and journal, at least 95 %
 coverage: .venv/.ready-test

@@ -1,5 +1,5 @@
-"""scikit-build-core, plus two build requirements that are asked for only if missing, and
-words for tools that are. Compiler and libraries: ../cpp/cmake/missing.cmake lists them.
+"""scikit-build-core, plus two build requirements that are asked for only if missing.
+CMake and Ninja are refused in words; ../cpp/cmake/missing.cmake lists all else.
 
 Boost's headers come from the system, else from a wheel. XLA's FFI headers come from
 the oldest jaxlib that has them, since a handler runs on that release and every newer
@@ -82,6 +82,10 @@ def _require_tools():
     ]
     if missing:
         raise SystemExit(MISSING.format("\n  * ".join(missing)))
+
+
+# How far it is, where pip shows what a build prints (`pip install -v`).
+os.environ.setdefault("NINJA_STATUS", "jccl: %f of %t compiled, %e s: ")
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):

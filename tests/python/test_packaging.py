@@ -2,9 +2,11 @@
 
 import importlib
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,43 @@ def test_without_cmake_the_backend_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"(?s)CMake.*apt-get install cmake ninja"):
         backend.build_wheel("unused")
+
+
+def words_of(requirements):
+    """Name -> its bounds, as people write them."""
+    split = [re.match(r"([\w.-]+)\s*(.*)", one) for one in requirements]
+    return {one[1]: one[2] for one in split if one}
+
+
+def test_the_recipe_for_conda_asks_for_what_pyproject_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    recipe = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text()
+    assert f'version: "{project["project"]["version"]}"' in recipe
+    listed = recipe.partition("requirements:")[2].partition("\ntests:")[0]
+    _, host, run = re.split(r"\n  (?:host|run):\n", listed)
+    items = [re.findall(r"- (.+)", part) for part in (host, run)]
+    host, run = map(words_of, items)
+    needed = words_of(project["project"]["dependencies"])
+    assert {"python": "", **needed} == run
+    build = words_of(project["build-system"]["requires"])
+    assert build.items() <= host.items()
+    backend = (ROOT / "xla_ext" / "build_backend.py").read_text()
+    assert f'"jaxlib=={host["jaxlib"]}"' in backend
+
+
+def test_wheels_are_planned_for_each_python_that_is_not_too_old():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    planned = project["tool"]["cibuildwheel"]
+    assert planned["build"] == [f"cp3{minor}-*" for minor in (11, 12, 13, 14)]
+    assert project["project"]["requires-python"] == ">=3.11"
+    assert {"x86_64", "aarch64"} == set(planned["linux"]["archs"])
+
+
+def test_a_wheel_is_built_without_what_only_tests_need():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    build = project["tool"]["scikit-build"]
+    assert build["build"]["targets"] == ["_core"]
+    assert build["cmake"]["define"]["JCCL_TESTS"] == "OFF"
 
 
 WITHOUT_FLAX = """
