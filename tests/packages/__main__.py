@@ -123,7 +123,7 @@ def manylinux(archive: Path) -> Path:
     tree = unpacked(archive, HOME / "tree-manylinux")
     for library, package in LICENCES.items():
         text = Path("/usr/share/doc", package, "copyright").read_text()
-        (tree / f"THIRD-PARTY-{library}").write_text(text)
+        (tree / f"LICENSE-{library}").write_text(text)
     there = parts(HOME / "parts")
     include, lib = there / "include", there / "lib"
     defined = {
