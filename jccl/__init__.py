@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 # Module of jccl: the public names that it holds.
 _NAMES = {
+    "_build": "build_facts",
     "aggregators": "Aggregator CenteredClip Mean Median NormLimit TrimmedMean",
     "checkpoint": "Checkpoints",
     "codecs": "Bf16 Codec E3m0 Fp16 Fp32 Fp8 Int2 Int4 Int8 Stat2 TopK TopK2",
@@ -56,7 +57,7 @@ _MODULES = (
     *("checkpoint", "cli", "data", "exported", "gradients", "metrics"),
     *("proofs", "ray", "sites", "testing"),
 )
-_WITHOUT_NUMPY = ("cli", "errors", "settings")
+_WITHOUT_NUMPY = ("_build", "cli", "errors", "settings")
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted([*_HOME_OF, *_MODULES])]

@@ -10,6 +10,7 @@ from jccl import proofs as proofs
 from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
+from jccl._build import build_facts as build_facts
 from jccl._leaving import Leaving as Leaving
 from jccl._local import specs_like as specs_like
 from jccl._local import unshard as unshard

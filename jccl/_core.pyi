@@ -23,6 +23,8 @@ Codec = str
 """A name, then parameters: "int8", "int4:stochastic:seed=7", "topk:kept=9"."""
 
 version: Final[str]
+build: Final[dict[str, str]]
+"""As in master/build_facts.h."""
 ffi_api_version: Final[tuple[int, int]]
 """(major, minor) of the XLA FFI headers this module was compiled with."""
 codes: Final[dict[str, int]]

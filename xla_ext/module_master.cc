@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "master/ask.h"
+#include "master/build_facts.h"
 #include "master/journal.h"
 #include "master/master.h"
 #include "module.h"
@@ -186,6 +187,9 @@ std::string make_token(const std::string& run_secret, const std::string& role, s
 }  // namespace
 
 void bind_master(py::module_& module) {
+  py::dict build;
+  for (const auto& [name, value] : master::build_facts()) build[py::str(std::string(name))] = value;
+  module.attr("build") = build;
   py::class_<Master>(module, "Master")
       .def_static(
           "start",

@@ -11,14 +11,18 @@
 
 namespace jccl::base {
 
-std::string build_text() {
+Build build() {
 #ifdef __clang__
-  const std::string compiler = "clang";
+  const std::string compiler = cat("clang ", __clang_version__);
 #else
-  const std::string compiler = "gcc";
+  const std::string compiler = cat("gcc ", __VERSION__);
 #endif
-  return cat("jccl ", JCCL_BUILD_VERSION, " (", JCCL_BUILD_COMMIT, "), ", compiler, " ",
-             __VERSION__);
+  return {JCCL_BUILD_VERSION, JCCL_BUILD_COMMIT, compiler};
+}
+
+std::string build_text() {
+  const Build now = build();
+  return cat("jccl ", now.version, " (", now.commit, "), ", now.compiler);
 }
 
 }  // namespace jccl::base

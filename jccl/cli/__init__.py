@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 import click
 
-from jccl import __version__
-
 # Name: module, attribute, help.
 _COMMANDS = {
     "master": ("master", "command", "Run the master of a run."),
@@ -85,8 +83,23 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, row[2]) for name, row in _COMMANDS.items()])
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from jccl._build import as_text
+
+        click.echo(as_text())
+        ctx.exit()
+
+
 @click.command(cls=_Lazy)
-@click.version_option(version=__version__, prog_name="jccl")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version, how it was built, and what it finds here.",
+)
 def group() -> None:
     """Fault-tolerant collectives for JAX."""
 

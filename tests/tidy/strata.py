@@ -125,7 +125,7 @@ PYTHON = [
     ["_processes", "_slurm"],
     ["settings"],
     ["_native"],
-    ["_exit", "_options", "callback"],
+    ["_build", "_exit", "_options", "callback"],
     ["_faults", "_leaving", "_members", "_progress", "codecs"],
     ["_watch"],
     ["aggregators", "encoding", "proofs"],

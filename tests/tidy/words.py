@@ -39,7 +39,7 @@ COMMON = {
         pacer sgd sparse step turn
     """,
     "proofs": "calibrate point proof verdict",
-    "versions": "major minor patch",
+    "versions": "fact major minor patch",
     "libraries": "etcd jccl ray",
     # Of formats (f32, bf16, e3m0, top-k), and n, the number of things.
     "formats": "bf e f fp h i k m n u",
