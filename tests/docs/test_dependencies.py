@@ -40,6 +40,7 @@ KINDS = {
     "run": ("runtime", "build", "demo"),
     "test": ("runtime", "build", "demo", "test", "development"),
     "uv": ("set-up",),
+    "launchers": ("launchers",),
     "moto": ("moto",),
     "mutation": ("mutation",),
 }
