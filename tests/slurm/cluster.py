@@ -52,7 +52,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-SlurmdTimeout=5
+SlurmdTimeout=20
 SlurmctldTimeout=10
 InactiveLimit=0
 KillWait=5
@@ -125,10 +125,10 @@ class Host:
         self.process.stdin.write(b"go\n")
         self.process.stdin.close()
 
-    def enter(self, *argv: str) -> list[str]:
+    def enter(self, *argv: str, folder: Path | None = None) -> list[str]:
         """The command line that runs a command there, outside the PID namespace."""
         pid = str(self.process.pid)
-        spaces = ["--net", "--uts", "--mount", f"--wd={self.folder}"]
+        spaces = ["--net", "--uts", "--mount", f"--wd={folder or self.folder}"]
         return ["nsenter", "-t", pid, *spaces, *argv]
 
     def kill(self) -> None:

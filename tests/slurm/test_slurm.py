@@ -200,9 +200,9 @@ def test_a_run_goes_on_when_a_node_dies_and_when_its_job_is_requeued(cluster):
 
         cluster.kill("n3")
         wait_until(lambda: len(job.members("n1")) == NODES - 1, 60, "n3 to be missed")
-        job.go_on()
         # Back before Slurm has missed it: it takes the peer's step for running.
         cluster.boot("n3")
+        job.go_on()
         cluster.run("scancel", job.step_on("n3"))
         wait_until(lambda: len(job.begun()["peer-2"]) == 2, SLOW_S, "n3 to be back")
         job.go_on()
