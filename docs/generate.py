@@ -193,6 +193,36 @@ def planted_table() -> str:
     return table(("stratum", *head), rows)
 
 
+# What: the pattern of its names. Files by hand, so neither tests nor what is made.
+EXAMPLES = {
+    "A codec, int2": r"\bint2\b|\bInt2\b|\bkInt2\b|_INT2\b",
+    "A collective, all_to_all": r"\b(?:jccl_)?all_to_all\b|\bkAllToAll\b|_ALL_TO_ALL\b",
+    "A control message, Notice": r"\bNotice\b",
+}
+MADE = {"jccl/__init__.pyi", "cpp/wire/FIELDS.md", "cpp/planted.txt"}
+NO_EXAMPLE = re.compile(r"_test\.|/scenarios/|/scripts/|DECISIONS\.md|__pycache__")
+
+
+def examples() -> str:
+    """The files that name each, by folder."""
+    lines = []
+    for what, pattern in EXAMPLES.items():
+        found: dict[str, list[str]] = {}
+        for top in ("cpp", "xla_ext", "jccl"):
+            for path in sorted((ROOT / top).rglob("*")):
+                name = path.relative_to(ROOT)
+                kinds = (".h", ".cc", ".c", ".py", ".pyi", ".md", ".txt")
+                skipped = str(name) in MADE or NO_EXAMPLE.search(str(name))
+                if path.suffix not in kinds or skipped:
+                    continue
+                if re.search(pattern, path.read_text()):
+                    found.setdefault(str(name.parent), []).append(name.name)
+        count = sum(map(len, found.values()))
+        lines.append(f"* **{what}** ({count} files).")
+        lines += [f"  `{f}/`: {', '.join(names)}." for f, names in found.items()]
+    return "\n".join(lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "codes": codes_table,
     "remedies": remedies_table,
@@ -209,6 +239,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         ("package", "tested with", "licence", "when", "for"), dependencies.system_rows()
     ),
     "python": python_table,
+    "examples": examples,
     "planted": planted_table,
 }
 

@@ -137,9 +137,7 @@ void decode_block(const Format& format, const std::uint8_t* in, std::size_t coun
   }
 }
 
-bool is_scaled(CodecId id) {
-  return (id >= CodecId::kInt8 && id <= CodecId::kE3m0) || id == CodecId::kInt2;
-}
+bool is_scaled(CodecId id) { return spec_of(id).form == CodecForm::kScaled; }
 
 // The sum in the lanes i mod 16, which are then added up in halves.
 double lane_sum(const std::vector<double>& terms) {

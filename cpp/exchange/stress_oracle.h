@@ -183,7 +183,7 @@ inline std::vector<float> travelled(CodecId id, std::size_t kept, std::vector<fl
       largest_of_block(block, count, kept, id == CodecId::kTopK2);
     });
   }
-  const bool is_scaled = (id >= CodecId::kInt8 && id <= CodecId::kE3m0) || id == CodecId::kInt2;
+  const bool is_scaled = codec::spec_of(id).form == codec::CodecForm::kScaled;
   if (is_scaled) {
     const Scaled format = scaled_format(id);
     by_blocks(x, format.block,
