@@ -64,8 +64,8 @@ ci-processes: tests
 
 # Sanitized tests last, when Python's have ended: they are to be in time too, if less so.
 check-machines: .venv/.ready-test
-	$(STAGE) "build with sanitizers" $(IDLE) .ci/sanitize build asan
 	$(STAGE) "style" $(IDLE) $(MAKE) --no-print-directory lint types
+	$(STAGE) "build with sanitizers" $(IDLE) .ci/sanitize build asan
 	$(STAGE) "planted bugs of the simulator" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "defences against a hostile member" $(IDLE) build/ext/cpp/jccl-sim --mutants --hostile --from cpp/sim/hostile_mutants.txt --seeds 20000 --jobs 2
 	$(MAKE) $(LANES) check-seeds check-sanitized
