@@ -85,5 +85,24 @@ TEST_F(CostTest, a_connection_costs_no_look_at_states_that_a_crowd_waits_for) {
   EXPECT_GE(looks([&] { (void)on(Tick{}); }), kTags) << "but at each tick";
 }
 
+// A READY costs no look at all members, where each is a site of its own; others would be counted.
+TEST_F(CostTest, who_is_outside_makes_no_quorum) {
+  MasterOptions listed = options();
+  listed.start_peers = 3;
+  listed.admission = Admission::kListed;
+  for (const wire::Incarnation one : {100, 200, 300}) listed.listed.insert(key_of(hello(one, "")));
+  begin(listed), last_ = 0;
+  join({"a", "b", "c"});
+  commit("x", 1);
+  (void)join(10, hello(1000, "o"));
+  (void)say(10, ready("x", 2));
+  (void)say(1, ready("x", 2));
+  ASSERT_FALSE(is_member("o"));
+  ASSERT_EQ(master_->state().rounds_.at("x").ready.size(), 2U);
+  EXPECT_EQ(master_->state().rounds_.at("x").quorum_since, base::kNever);
+  (void)say(2, ready("x", 2));
+  EXPECT_NE(master_->state().rounds_.at("x").quorum_since, base::kNever);
+}
+
 }  // namespace
 }  // namespace jccl::protocol

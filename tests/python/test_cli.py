@@ -107,7 +107,7 @@ def test_run_kills_and_restarts_peers_until_all_end_well(tmp_path):
         "print('life', life)\n"
     )
     done = subprocess.run(
-        [*JCCL, "run", "-n", "2", "--kill-every", "1.0", "--seed", "1", "--"]
+        [*JCCL, "run", "-n", "2", "--kill-every", "3.0", "--seed", "1", "--"]
         + [sys.executable, "-c", program],
         capture_output=True,
         text=True,

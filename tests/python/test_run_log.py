@@ -80,12 +80,14 @@ def test_the_next_life_goes_on_behind_half_a_line(written, tmp_path):
 def test_what_is_no_run_log_or_of_another_version_is_refused(tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text('{"a": 1}\nno json\n[]\n')
-    with pytest.raises(reading.Unreadable, match="other.jsonl is no run log"):
+    with pytest.raises(reading.UnreadableError, match="other.jsonl is no run log"):
         reading.lives_of(other)
     other.write_text('{"kind": "start", "schema": "jccl.run/99"}\n')
-    with pytest.raises(reading.Unreadable, match=r"of jccl.run/99, and this jccl read"):
+    with pytest.raises(
+        reading.UnreadableError, match=r"of jccl.run/99, and this jccl read"
+    ):
         reading.lives_of(other)
-    with pytest.raises(reading.Unreadable, match="no start of a master"):
+    with pytest.raises(reading.UnreadableError, match="no start of a master"):
         reading.history_of(other)
 
 

@@ -18,7 +18,7 @@ def test_run_starts_sites_of_several_processes_that_live_and_die_together(tmp_pa
         "print('is', of('JCCL_SITE', 'JCCL_SHARD', 'JCCL_SHARDS', 'JCCL_PEERS',\n"
         "               'JAX_COORDINATOR_ADDRESS'))\n"
     )
-    options = ("-n", "2", "--processes", "2", "--kill-every", "1.0", "--seed", "1")
+    options = ("-n", "2", "--processes", "2", "--kill-every", "3.0", "--seed", "1")
     done = subprocess.run(
         [*JCCL, "run", *options, "--", sys.executable, "-c", program],
         capture_output=True,
@@ -30,9 +30,13 @@ def test_run_starts_sites_of_several_processes_that_live_and_die_together(tmp_pa
     said = [re.search(r"^\[(.*)\] is (.*)", x) for x in done.stdout.splitlines()]
     places = {one[1]: one[2].split() for one in said if one}
     assert set(places) == {"0/0", "0/1", "1/0", "1/1"}
-    (killed,) = {label[0] for label, place in places.items() if "." in place[0]}
+    lives = {
+        label[0]: place[0].removeprefix("peer-") for label, place in places.items()
+    }
+    assert any("." in life for life in lives.values())
     for label, (site, shard, shards, peers, _) in places.items():
-        assert site == f"peer-{label[0]}" + (".1" if label[0] == killed else "")
+        assert site == f"peer-{lives[label[0]]}"  # one for all processes of a site
+        assert lives[label[0]].split(".")[0] == label[0]
         assert (shard, shards, peers) == (label[2], "2", "2")
     coordinators = [places[label][-1] for label in sorted(places)]
     assert coordinators[0] == coordinators[1] != coordinators[2] == coordinators[3]

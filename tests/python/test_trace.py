@@ -162,10 +162,10 @@ def test_what_is_no_profile_is_refused(run, tmp_path):
     done = CliRunner().invoke(trace.command, arguments)
     assert done.exit_code == 1 and "holds no JAX profile" in done.output
     (tmp_path / "vm.xplane.pb").touch()
-    with pytest.raises(reading.Unreadable, match="stop the profile first"):
+    with pytest.raises(reading.UnreadableError, match="stop the profile first"):
         list(trace.profiled(tmp_path))
     (tmp_path / "vm.trace.json.gz").write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(reading.Unreadable, match="does not say when it began"):
+    with pytest.raises(reading.UnreadableError, match="does not say when it began"):
         list(trace.profiled(tmp_path))
 
 
