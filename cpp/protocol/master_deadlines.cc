@@ -218,7 +218,10 @@ bool State::note_hold(const MasterAttempt& running) {
   const base::Duration cost =
       JCCL_PLANTED("holds-cost-what-they-left") ? had : had + round.held + took;
   const int times = JCCL_PLANTED("holds-that-cost-rounds-go-on") ? 0 : kCostlyHoldsRest;
-  holds_rest_until_ = std::max(holds_rest_until_, now_ + std::min(times * cost, options_.out_max));
+  // What a commit takes counts up to out_max, or rounds of minutes would shut joiners out for
+  // hours.
+  const base::Duration most = std::max(options_.out_max, times * (had + round.held));
+  holds_rest_until_ = std::max(holds_rest_until_, now_ + std::min(times * cost, most));
   return true;
 }
 
