@@ -13,6 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
+# Each starts JAX a few times, of which a busy machine makes minutes.
+pytestmark = pytest.mark.timeout(600)
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 sys.path.insert(0, str(EXAMPLES))
