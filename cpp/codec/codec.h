@@ -21,8 +21,8 @@ inline constexpr std::size_t kInt8Block = 256;
 inline constexpr std::size_t kTopKBlock = 4096;
 inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
 
-constexpr const CodecSpec& spec_of(
-    CodecId id) {  // of an unknown one, which check() refuses: none's
+// Of an unknown one, which check() refuses, that of none.
+constexpr const CodecSpec& spec_of(CodecId id) {
   const auto number = static_cast<std::size_t>(id);
   return kCodecs[number <= kCodecNumberMax ? number : 0];
 }

@@ -252,11 +252,20 @@ def count_wrong(out: np.ndarray, contributors: tuple[int, ...], plan: Plan) -> i
     scale = sum(factors) / (len(factors) if plan.op == "mean" else 1)
     sent = max(factors) * (1 if plan.op == "mean" else len(factors))
     largest = 125 / 64
-    # One encoding of each contribution and one of the result; in f32 besides. What a
-    # sparse codec leaves out is all that it may have held.
-    codec = CODECS[plan.codec]
-    one = codec.relative + codec.of_largest
-    error = max(one * (sent * (1 + one) + scale), scale * 1e-6) * largest
+    # One rounding of each contribution and one of the result.
+    error = {
+        "int8": (sent + scale) * largest / 254,
+        "bf16": (sent + scale) * largest / 256,
+        "fp16": (sent + scale) * largest / 2048,
+        "fp8": (sent * 1.07 + scale) * largest / 16,
+        "int4": (sent * 1.07 + scale) * largest / 13,
+        "e3m0": (sent * 1.33 + scale) * largest / 3,
+        "int2": (sent * 1.5 + scale) * largest / 1.9,
+        "stat2": (sent * 1.1 + scale) * largest,
+        # What is not among the largest stays out.
+        "topk": scale * largest,
+        "topk2": (sent * 1.1 + scale) * largest,
+    }.get(plan.codec, scale * largest * 1e-6)
     wrong = 0
     pattern = (np.arange(PATTERN, dtype=np.float32) - 125) / 64 * np.float32(scale)
     step = CHUNK // PATTERN * PATTERN
