@@ -80,6 +80,39 @@ struct Archived {
         askers, audit, limited, lacks, got, starves, attempt, round, parts, ids, sites_min, world,
         sites_left, open, agreed, phase, edges, reason);
   }
+  // The planner is the driver's: what it answered is kept with the event that asked it, as what the
+  // auditor did. Effects are gone between two events.
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, MasterMachine::State> whole) {
+    static_assert(no_fields<WaitCharges, OperatorOrders, Stragglers, Withheld, Audits, StateBirth,
+                            StateRestore, StateVotes>);
+    auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
+           doomed, processes, rounds, touched, settled, ticking, fx] = room<Frame>(whole);
+    auto& [conns, left, links, sites, of_key, processes_due, order, processes_changed,
+           left_in_order, probed_last] = room<Connections>(whole);
+    auto& [begun, took_over, gone, told, departures, roster_dirty, established] =
+        room<Membership>(whole);
+    auto& [kept_seats] = room<Seats>(whole);
+    auto& [blame, guilty, holders, throttles] = room<Conduct>(whole);
+    auto& [cuts] = room<LinkFaults>(whole);
+    auto& [counter, states_crossed_since] = room<Forming>(whole);
+    auto& [pauses_due, running, edges_seen] = room<RunningAttempts>(whole);
+    auto& [holds, hold_began, holds_rest_until] = room<StateSync>(whole);
+    auto& [crossed_since] = room<Wording>(whole);
+    all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
+        took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
+        processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
+        blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
+        crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed,
+        ticking, roster_dirty, told, departures);
+    (void)planner, (void)fx;
+  }
+  template <typename... Rooms>
+  static constexpr bool no_fields = (std::is_empty_v<Rooms> && ...);
+  template <typename Of, typename Whole>
+  static auto& room(Whole& whole) {
+    return static_cast<std::conditional_t<std::is_const_v<Whole>, const Of, Of>&>(whole);
+  }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Ledger> whole) {
     auto& [history, has_run, begun, any_born, run, epoch, next_id, members, sites, former, fenced,
@@ -159,23 +192,9 @@ JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)
 
-// The planner is the driver's: what it answered is kept with the event that asked it, as what the
-// auditor did. Effects are gone between two events.
 template <typename Io>
 void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
-  auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
-         took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
-         processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
-         blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
-         crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed,
-         ticking, roster_dirty, told, departures, fx] = whole;
-  all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
-      took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
-      processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
-      blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
-      crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed, ticking,
-      roster_dirty, told, departures);
-  (void)planner, (void)fx;
+  Archived::of(io, whole);
 }
 
 // ---- events and effects ------------------------------------------------------------------------

@@ -236,12 +236,21 @@ MasterMachine MasterMachine::clone() const {
 
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
+  const State& all = *state_;
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
-               begun, took_over, pauses_due, counter, order, conns, left, left_in_order, links,
-               gone, doomed, processes, sites, of_key, processes_due, probed_last, rounds,
-               established, running, cuts, blame, guilty, holders, throttles, holds, hold_began,
-               kept, holds_rest, crossed_since, states_crossed, touched, edges_seen, settled,
-               processes_changed, ticking, roster_dirty, told, departures, fx] = *state_;
+               doomed, processes, rounds, touched, settled, ticking, fx] =
+      static_cast<const Frame&>(all);
+  const auto& [conns, left, links, sites, of_key, processes_due, order, processes_changed,
+               left_in_order, probed_last] = static_cast<const Connections&>(all);
+  const auto& [begun, took_over, gone, told, departures, roster_dirty, established] =
+      static_cast<const Membership&>(all);
+  const auto& [kept] = static_cast<const Seats&>(all);
+  const auto& [blame, guilty, holders, throttles] = static_cast<const Conduct&>(all);
+  const auto& [cuts] = static_cast<const LinkFaults&>(all);
+  const auto& [counter, states_crossed] = static_cast<const Forming&>(all);
+  const auto& [pauses_due, running, edges_seen] = static_cast<const RunningAttempts&>(all);
+  const auto& [holds, hold_began, holds_rest] = static_cast<const StateSync&>(all);
+  const auto& [crossed_since] = static_cast<const Wording&>(all);
   same_for_all(options, planner, now, fx, touched, processes_changed,
                ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);

@@ -14,7 +14,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Status;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -29,22 +28,22 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 
 // To one whose START was lost. A contributor may be done by its own word and out by now: this peer
 // was never told of it, and does not get its data any more.
-void State::start_late(const ProcessRecord& process, Part& part, MasterAttempt& running) {
+void RunningAttempts::start_late(const ProcessRecord& process, Part& part, MasterAttempt& running) {
   const Part* gone = running.lost();
   if (gone == nullptr || JCCL_PLANTED("late-start-names-the-evicted")) {
-    part.told_again = now_;
-    return send_start(process, part, running);
+    part.told_again = now();
+    return forming().send_start(process, part, running);
   }
   if (!part.contributes()) {
     part.failed = true;
     return;
   }
   const wire::Tag tag = running.round().tag;  // the attempt's own is gone with it
-  abort(tag, Code::kPeerLost, cat(gone->site, " is out, and ", name(process), " had not begun"),
-        true);
+  abort(tag, Code::kPeerLost,
+        cat(gone->site, " is out, and ", wording().name(process), " had not begun"), true);
 }
 
-wire::Tag State::running_tag(const wire::Attempt& attempt) const {
+wire::Tag RunningAttempts::running_tag(const wire::Attempt& attempt) const {
   const auto found = running_.find(attempt);
   if (JCCL_PLANTED("any-attempt-fits") && found == running_.end() && !running_.empty()) {
     return running_.rbegin()->second;
@@ -52,18 +51,18 @@ wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   return found == running_.end() ? wire::Tag{} : found->second;
 }
 
-void State::on_done(ProcessRecord& process, const wire::Done& done) {
+void RunningAttempts::on_done(ProcessRecord& process, const wire::Done& done) {
   const wire::Tag tag = running_tag(done.attempt);
   if (tag.empty()) return answer(process, {done.attempt, {}});
-  MasterAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds().at(tag).running;
   Part* part = running.part_of(process.incarnation);
   if (part == nullptr) {
     running.askers.insert(process.conn);
     return;
   }
   if (!part->done.has_value()) {
-    running.last_done = now_, part->shares = done.shares;
-    keep_roots(running, *part, done.audit);
+    running.last_done = now(), part->shares = done.shares;
+    audits().keep_roots(running, *part, done.audit);
   }
   running.done(*part, done.result);
   // At once: what the decision rests on may be lost by the end of this event.
@@ -71,23 +70,23 @@ void State::on_done(ProcessRecord& process, const wire::Done& done) {
   touch(tag);
 }
 
-void State::on_fail(ProcessRecord& process, const wire::Fail& fail) {
+void RunningAttempts::on_fail(ProcessRecord& process, const wire::Fail& fail) {
   const wire::Tag tag = running_tag(fail.attempt);
   if (tag.empty()) {
     const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
                       fail.cause == Code::kCorrupt;
-    for (auto& [other, round] : rounds_) {  // the second report about one broken link
+    for (auto& [other, round] : rounds()) {  // the second report about one broken link
       if (round.memory.aborted.count(fail.attempt) == 0 || !link || process.id == 0) continue;
-      remember_link(round, fail.attempt, process.id, fail.peer);
+      link_faults().remember_link(round, fail.attempt, process.id, fail.peer);
     }
     return answer(process, {fail.attempt, {}});
   }
-  Round& round = rounds_.at(tag);
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   Part* part = running.part_of(process.incarnation);
   const bool audited = running.audit.has_value() && running.audit->drawn;
   if (audited && part != nullptr && part->contributes())
-    return leave_audit(process, tag, *part, fail);
+    return audits().leave_audit(process, tag, *part, fail);
   if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
   if (!part->contributes() &&
@@ -95,24 +94,25 @@ void State::on_fail(ProcessRecord& process, const wire::Fail& fail) {
     part->failed = true;
     return;
   }
-  const std::string text = cat(name(process), ": ", fail.text);
+  const std::string text = cat(wording().name(process), ": ", fail.text);
   const auto link = std::pair(std::min(part->id, fail.peer), std::max(part->id, fail.peer));
   const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
-                       says_what_another_sent(running, *part, fail);
+                       link_faults().says_what_another_sent(running, *part, fail);
   if (of_link && running.avoided.count(link) > 0) {
-    charge_exit(process, running, Fault::kRefusal, text);  // the plan has nothing go over it
+    wait_charges().charge_exit(process, running, Fault::kRefusal,
+                               text);  // the plan has nothing go over it
     return abort(tag, fail.cause, text, true);
   }
   switch (fail.cause) {
     case Code::kGuard:
-      charge_exit(process, running, Fault::kGuard, fail.text);
+      wait_charges().charge_exit(process, running, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, process.site);
     case Code::kResync:
-      charge_exit(process, running,
-                  JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
-                  text);
-      note_edit(tag, process.site);
+      wait_charges().charge_exit(
+          process, running,
+          JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited, text);
+      stragglers().note_edit(tag, process.site);
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : process.site));
     case Code::kCorrupt:
@@ -124,16 +124,16 @@ void State::on_fail(ProcessRecord& process, const wire::Fail& fail) {
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
       if (fail.peer == part->id || running.parts().count(fail.peer) == 0) {
-        charge_exit(process, running, Fault::kWithdrawal, text);
+        wait_charges().charge_exit(process, running, Fault::kWithdrawal, text);
         break;
       }
       part->failed = true;
       running.silent[fail.peer][part->id] = text;
-      if (running.heard_out && is_to_be_heard(running)) return;
-      running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
+      if (running.heard_out && stragglers().is_to_be_heard(running)) return;
+      running.judged_at = std::min(running.judged_at, now() + options().silence / 16);
       return;
     case Code::kLinkLost:
-      if (names_another(running, *part, fail)) break;
+      if (link_faults().names_another(running, *part, fail)) break;
       if (running.sites_left() < 3) break;
       return refused_by(tag, *part, {fail.cause, text});
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
@@ -142,37 +142,38 @@ void State::on_fail(ProcessRecord& process, const wire::Fail& fail) {
       return refused_by(tag, *part, {fail.cause, text});
     default:
       // A machine whose clock jumps is past its deadlines, too.
-      charge_exit(process, tag, *part,
-                  fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
+      wait_charges().charge_exit(
+          process, tag, *part,
+          fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
   }
   const bool named = of_link && fail.cause != Code::kPeerLost;  // which is judged
-  if (named) remember_link(round, fail.attempt, process.id, fail.peer);
+  if (named) link_faults().remember_link(round, fail.attempt, process.id, fail.peer);
   abort(tag, told_to_others(fail.cause), text, true);
 }
 
 // Codes that say what becomes of a call's own input are said to that call alone.
-Code State::told_to_others(Code cause) {
+Code RunningAttempts::told_to_others(Code cause) {
   const bool plain = cause == Code::kLinkLost || cause == Code::kPeerLost ||
                      cause == Code::kCorrupt || cause == Code::kDeadline;
   return plain || JCCL_PLANTED("any-cause-is-passed-on") ? cause : Code::kAborted;
 }
 
 // The call that a part ran for has ended.
-void State::drop_part(const ProcessRecord& process, const wire::Tag& tag, Part& part, Fault fault,
-                      const std::string& why) {
+void RunningAttempts::drop_part(const ProcessRecord& process, const wire::Tag& tag, Part& part,
+                                Fault fault, const std::string& why) {
   if (part.done.has_value()) return;
   if (!part.contributes()) {
     part.failed = true;
     return;
   }
-  charge_exit(process, tag, part, fault, why);
+  wait_charges().charge_exit(process, tag, part, fault, why);
   abort(tag, Code::kAborted, why, true);
 }
 
 // Calls are equal, so what can't be done here can't be done elsewhere, and the others say so, too:
 // within a moment. A refusal that nobody shares is of who says it alone.
-void State::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
-  MasterAttempt& running = *rounds_.at(tag).running;
+void RunningAttempts::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
+  MasterAttempt& running = *rounds().at(tag).running;
   part.failed = true;
   running.refusals[part.id] = {why.code, why.text};
   std::set<std::string> sites;
@@ -181,20 +182,21 @@ void State::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
   if (running.sites_left() < 3 || shared || JCCL_PLANTED("one-refusal-ends-all")) {
     return abort(tag, why.code, why.text, false);
   }
-  running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
+  running.judged_at = std::min(running.judged_at, now() + options().silence / 16);
 }
 
-void State::judge_refusals(const wire::Tag& tag) {
-  MasterAttempt& running = *rounds_.at(tag).running;
+void RunningAttempts::judge_refusals(const wire::Tag& tag) {
+  MasterAttempt& running = *rounds().at(tag).running;
   std::string text;
   std::set<wire::PeerId> ended;
   for (const auto& [id, why] : running.refusals) {
     const Part& part = running.parts().at(id);
     text += cat(text.empty() ? "" : "; ", why.second);
     ended.insert(id);
-    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    const ProcessRecord* process =
+        part.evicted ? nullptr : connections().record_of(part.incarnation);
     if (process == nullptr) continue;
-    charge_exit(*process, running, Fault::kRefusal, why.second);
+    wait_charges().charge_exit(*process, running, Fault::kRefusal, why.second);
   }
   const Code code = running.refusals.begin()->second.first;
   abort(tag, code, text, true, {}, ended);
@@ -202,25 +204,26 @@ void State::judge_refusals(const wire::Tag& tag) {
 
 // It or the others were sent something else on than was made, as they say: then it is that link's,
 // as values that no encoder writes are. Once plans do without the link, nobody can say so any more.
-bool State::is_misled(Round& round, const Part& part) {
+bool RunningAttempts::is_misled(Round& round, const Part& part) {
   MasterAttempt& running = *round.running;
   const std::set<Misled> links = running.misled(part);
-  for (const Misled& link : links) remember_link(round, running.attempt(), link.whom, link.by);
+  for (const Misled& link : links)
+    link_faults().remember_link(round, running.attempt(), link.whom, link.by);
   return !links.empty();
 }
 
 // Results differ. Who is wrong can be said when more than half report the same; that may take until
 // all have reported. Then the rest is heard for a moment more: over which link a result became
 // another is in what each says. The first time all go again: bits flip.
-bool State::unequal(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+bool RunningAttempts::unequal(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   const std::vector<const Part*> wrong = running.outvoted();
   const base::Duration moment =
-      JCCL_PLANTED("judged-before-all-have-said-it") ? 0 : options_.silence / 16;
-  const base::Time then = now_ + (wrong.empty() ? options_.silence / 2 : moment);
+      JCCL_PLANTED("judged-before-all-have-said-it") ? 0 : options().silence / 16;
+  const base::Time then = now() + (wrong.empty() ? options().silence / 2 : moment);
   running.judged_at = std::min({running.judged_at, running.deadline, then});
-  const bool waits = now_ < running.judged_at;
+  const bool waits = now() < running.judged_at;
   if (running.open() && running.sites_left() >= 3 && waits) return false;
   std::string names;
   std::set<wire::PeerId> ended;
@@ -228,30 +231,31 @@ bool State::unequal(const wire::Tag& tag) {
   const bool spared = running.lost() != nullptr && !JCCL_PLANTED("the-gone-end-calls");
   const bool again = spared || round.memory.corrupt++ == 0;
   bool misled = false;  // somebody was: the next attempt may do without the link
-  running.forget_untrue_shares(options_.auditor.senders);
+  running.forget_untrue_shares(options().auditor.senders);
   for (const Part* part : wrong) {
-    const ProcessRecord* process = record_of(part->incarnation);
+    const ProcessRecord* process = connections().record_of(part->incarnation);
     if (running.sites_left() < 3 || process == nullptr) continue;
     if (is_misled(round, *part)) {
-      names += cat(names.empty() ? ": misled " : ", misled ", name(*process));
+      names += cat(names.empty() ? ": misled " : ", misled ", wording().name(*process));
       misled = true;
       continue;
     }
-    charge_exit(*process, running, Fault::kResult,
-                cat("another result of round ", running.round().n, " of ", tag));
-    names += cat(names.empty() ? ": outvoted " : ", ", name(*process));
+    wait_charges().charge_exit(*process, running, Fault::kResult,
+                               cat("another result of round ", running.round().n, " of ", tag));
+    names += cat(names.empty() ? ": outvoted " : ", ", wording().name(*process));
     if (!again) ended.insert(part->id);
   }
   if (wrong.empty() && running.sites_left() >= 3) {
     const Partings parted = running.partings();
     for (const Misled& link : parted.links) {
-      remember_link(round, running.attempt(), link.whom, link.by);
+      link_faults().remember_link(round, running.attempt(), link.whom, link.by);
     }
     for (const wire::PeerId id : parted.makers) {
-      names += cat(names.empty() ? ": " : ", ", name(id), " sent most another one than it made");
-      const ProcessRecord* process = record_of(running.parts().at(id).incarnation);
+      names += cat(names.empty() ? ": " : ", ", wording().name(id),
+                   " sent most another one than it made");
+      const ProcessRecord* process = connections().record_of(running.parts().at(id).incarnation);
       const char* what = "sent others another result than its own";
-      if (process != nullptr) charge_exit(*process, running, Fault::kResult, what);
+      if (process != nullptr) wait_charges().charge_exit(*process, running, Fault::kResult, what);
       if (!again) ended.insert(id);
     }
     misled = !parted.links.empty();
@@ -263,15 +267,15 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
-bool State::conclude(const wire::Tag& tag) {
-  const auto found = rounds_.find(tag);
-  if (found == rounds_.end() || !found->second.running.has_value()) return false;
+bool RunningAttempts::conclude(const wire::Tag& tag) {
+  const auto found = rounds().find(tag);
+  if (found == rounds().end() || !found->second.running.has_value()) return false;
   Round& round = found->second;
   switch (round.running->phase()) {
     case AttemptPhase::kAgreed: {
-      const AuditStep step = audit(tag);
-      if (step == AuditStep::kPassed) commit(tag);
-      return step != AuditStep::kWaits || ends_by_deadline(tag);
+      const Audits::Step step = audits().audit(tag);
+      if (step == Audits::Step::kPassed) commit(tag);
+      return step != Audits::Step::kWaits || ends_by_deadline(tag);
     }
     case AttemptPhase::kUnequal:
       return unequal(tag);
@@ -282,35 +286,35 @@ bool State::conclude(const wire::Tag& tag) {
     default:
       break;
   }
-  if (now_ >= round.running->judged_at && hears_out(*round.running)) return false;
-  if (now_ >= round.running->judged_at) {
+  if (now() >= round.running->judged_at && link_faults().hears_out(*round.running)) return false;
+  if (now() >= round.running->judged_at) {
     if (round.running->refusals.empty())
-      judge(tag);
+      link_faults().judge(tag);
     else
       judge_refusals(tag);
     return true;
   }
-  return open_the_door(tag) || slow_down(tag) || ends_by_deadline(tag);
+  return membership().open_the_door(tag) || stragglers().slow_down(tag) || ends_by_deadline(tag);
 }
 
-bool State::ends_by_deadline(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  if (now_ < round.running->deadline) return false;
-  note_cut_short(round);
+bool RunningAttempts::ends_by_deadline(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
+  if (now() < round.running->deadline) return false;
+  wait_charges().note_cut_short(round);
   const bool audited = round.running->phase() == AttemptPhase::kAgreed;
-  note_deadline(*round.running);
-  abort(
-      tag, Code::kDeadline,
-      cat("round ", round.running->round().n, " of ", tag, ": deadline passed; ",
-          audited ? audit_text(*round.running) : cat("waited for ", running_waits(*round.running))),
-      false);
+  wait_charges().note_deadline(*round.running);
+  abort(tag, Code::kDeadline,
+        cat("round ", round.running->round().n, " of ", tag, ": deadline passed; ",
+            audited ? audits().audit_text(*round.running)
+                    : cat("waited for ", wording().running_waits(*round.running))),
+        false);
   return true;
 }
 
-void State::commit(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+void RunningAttempts::commit(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   wire::CommitRecord record;
   record.attempt = running.attempt();
   record.round = running.round();
@@ -327,7 +331,7 @@ void State::commit(const wire::Tag& tag) {
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes()) record.receivers.push_back(id);
   }
-  const bool first = !ledger_.begun();
+  const bool first = !ledger().begun();
   round.contributed.clear();
   for (const auto& [id, part] : running.parts()) {
     if (running.limited && part.contributes() && !part.evicted) round.contributed.insert(id);
@@ -337,31 +341,32 @@ void State::commit(const wire::Tag& tag) {
   round.poll.reset();      // of the revision before
   round.unheld_since = base::kNever;
   for (const auto& [id, part] : running.parts()) {
-    if (!part.evicted) settle_in(id);
+    if (!part.evicted) membership().settle_in(id);
   }
   for (const wire::Incarnation incarnation : round.asking) {
-    ProcessRecord* process = record_of(incarnation);
+    ProcessRecord* process = connections().record_of(incarnation);
     if (process == nullptr || process->syncs.count(tag) == 0) continue;
     // What matched is the newest no more.
     process->syncs.at(tag).matches =
         JCCL_PLANTED("match-outlives-commit") && process->syncs.at(tag).matches;
   }
   for (const auto& [id, part] : running.parts()) {
-    ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    ProcessRecord* process = part.evicted ? nullptr : connections().record_of(part.incarnation);
     if (process == nullptr) continue;
     process->asked.erase(tag);
     if (!std::exchange(process->in_commit, true)) {
-      blame_.visited(process->key, false, now_);
-      process->served_since = now_;
+      conduct().blame_.visited(process->key, false, now());
+      process->served_since = now();
     }
-    process->served_to = now_;
+    process->served_to = now();
     process->waited_since = base::kNever;
-    charge_accused(*process);
+    conduct().charge_accused(*process);
     if (process->resumed) send(*process, Ledger::told(record, part.shard));
   }
   for (const ConnId conn : running.askers) {
-    const auto asker = conns_.find(conn);
-    ProcessRecord* process = asker == conns_.end() ? nullptr : record_of(asker->second);
+    const auto asker = connections().conns_.find(conn);
+    ProcessRecord* process =
+        asker == connections().conns_.end() ? nullptr : connections().record_of(asker->second);
     if (process != nullptr && process->conn == conn)
       tell_late(*process, Ledger::told(record, process->shard));
   }
@@ -372,9 +377,9 @@ void State::commit(const wire::Tag& tag) {
                   {"result", base::to_hex(record.result)}});
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
-  forget_spoilt(tag, running);
-  note_weights(tag, running);
-  round.took_before = std::exchange(round.took, now_ - running.since);
+  stragglers().forget_spoilt(tag, running);
+  forming().note_weights(tag, running);
+  round.took_before = std::exchange(round.took, now() - running.since);
   round.usual += (round.took - round.usual) / 4;
   round.spared = false;
   round.cut_short = std::min(round.cut_short, 1U);
@@ -382,12 +387,13 @@ void State::commit(const wire::Tag& tag) {
   round.running.reset();
   round.memory = {};
   ++round.commits;
-  begun_ = true;
+  membership().begun_ = true;
   std::vector<std::pair<wire::Incarnation, wire::Ready>> late;  // READY for what is now committed
   for (const auto& [incarnation, open] : round.ready) late.emplace_back(incarnation, open.ready);
   for (const auto& [incarnation, ready] : late) {
     round.ready.erase(incarnation);
-    if (ProcessRecord* process = record_of(incarnation)) answer_ready_out_of_turn(*process, ready);
+    if (ProcessRecord* process = connections().record_of(incarnation))
+      forming().answer_ready_out_of_turn(*process, ready);
   }
   touch(tag);
 }
@@ -395,9 +401,9 @@ void State::commit(const wire::Tag& tag) {
 // With `retry` everybody goes again. Who gave up has ended its call already, and a new call of the
 // same peer has nothing to do with it. `left_out_site` goes again without its contribution; the
 // calls of those in `ended` end with the code.
-void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
-                  const std::string& left_out_site, const std::set<wire::PeerId>& ended) {
-  Round& round = rounds_.at(tag);
+void RunningAttempts::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
+                            const std::string& left_out_site, const std::set<wire::PeerId>& ended) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   AbortedAttempt aborted;
   wire::Outcome& outcome = aborted.outcome;
@@ -412,20 +418,20 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     outcome.code = Code::kPeerLost;  // for everybody else
   }
   if (!retry) round.memory.forget();
-  round.memory.failed_since = running.since, round.memory.failed_at = now_;
+  round.memory.failed_since = running.since, round.memory.failed_at = now();
   const bool of_one_that_went = lost && !JCCL_PLANTED("the-gone-slow-attempts-down");
   if (retry && !of_one_that_went && ++round.memory.tries > kTriesAtOnce) {
     const std::uint32_t doublings = std::min(round.memory.tries - kTriesAtOnce - 1, 10U);
-    round.memory.paused_until = now_ + std::min(kPauseMax, kPauseMin << doublings);
+    round.memory.paused_until = now() + std::min(kPauseMax, kPauseMin << doublings);
     pauses_due_ = std::min(pauses_due_, round.memory.paused_until);
   }
   if (round.memory.aborted.size() >= kAbortedMax) {
     round.memory.aborted.erase(round.memory.aborted.begin());
   }
   for (const auto& [id, part] : running.parts()) {
-    const bool over = code == Code::kDeadline && now_ >= part.deadline;
+    const bool over = code == Code::kDeadline && now() >= part.deadline;
     const bool ends = over || ended.count(id) > 0;
-    if (ends) forget_call(part.incarnation, tag);
+    if (ends) forming().forget_call(part.incarnation, tag);
     if (ends || part.site == left_out_site) {
       aborted.otherwise[part.incarnation] = {code, retry && !ends};
     }
@@ -443,7 +449,8 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   ++round.aborts;
   touch(tag);
   for (const auto& [id, part] : over.parts()) {
-    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    const ProcessRecord* process =
+        part.evicted ? nullptr : connections().record_of(part.incarnation);
     if (process == nullptr || !process->resumed) continue;
     send(*process, aborted.told(part.incarnation));
   }

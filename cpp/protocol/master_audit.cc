@@ -19,7 +19,6 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -84,10 +83,10 @@ std::vector<std::uint32_t> drawn(base::Rng& rng, std::uint64_t all, double chanc
 // ---- before the attempt -------------------------------------------------------------------------
 
 // Whether the attempt that is about to start can be audited; what keeps it from that is said once.
-bool State::may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
-                      const std::vector<base::Bytes>& plans) {
-  if (options_.audit <= 0) return false;
-  Round& round = rounds_.at(tag);
+bool Audits::may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
+                       const std::vector<base::Bytes>& plans) {
+  if (options().audit <= 0) return false;
+  Round& round = rounds().at(tag);
   std::map<std::uint32_t, std::vector<const Part*>> groups;
   for (const Part& part : parts) {
     if (part.contributes()) groups[part.shard].push_back(&part);
@@ -100,16 +99,16 @@ bool State::may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
     } else if (group.size() > base::kAuditPeersMax) {
       why = cat(group.size(), " peers contribute, and audits have at most ", base::kAuditPeersMax);
     } else if (why.empty()) {
-      why = options_.auditor.refusal(round.ready.at(group.front()->incarnation).ready.hint,
-                                     plans[shard]);
+      why = options().auditor.refusal(round.ready.at(group.front()->incarnation).ready.hint,
+                                      plans[shard]);
     }
   }
   if (!why.empty()) note_audit(tag, cat("not audited: ", why));
   return why.empty();
 }
 
-void State::note_audit(const wire::Tag& tag, const std::string& text) {
-  std::string& told = rounds_.at(tag).audit;
+void Audits::note_audit(const wire::Tag& tag, const std::string& text) {
+  std::string& told = rounds().at(tag).audit;
   if (told == text || JCCL_PLANTED("unaudited-in-silence")) return;
   told = text;
   note("audit", {{"tag", tag}, {"text", text}});
@@ -119,14 +118,14 @@ void State::note_audit(const wire::Tag& tag, const std::string& text) {
 
 // What came with DONE, if it has the form that the plan gives it. What has not is nobody's root,
 // and differs from everybody's.
-void State::keep_roots(const MasterAttempt& running, Part& part, const wire::AuditRoots& roots) {
+void Audits::keep_roots(const MasterAttempt& running, Part& part, const wire::AuditRoots& roots) {
   if (!running.audit.has_value()) return;
   const std::size_t count = group_of(running, part.shard).size();
   if (roots.parts.size() == count && roots.receipts.size() == count) part.audit = roots;
 }
 
 // Both ends of what it sent to itself are its own words, and of no cells there is no hash.
-bool State::contradicts_itself(const MasterAttempt& running, const Part& part) {
+bool Audits::contradicts_itself(const MasterAttempt& running, const Part& part) {
   const Group group = group_of(running, part.shard);
   const auto at =
       static_cast<std::size_t>(std::find(group.begin(), group.end(), &part) - group.begin());
@@ -146,7 +145,7 @@ bool State::contradicts_itself(const MasterAttempt& running, const Part& part) {
 }
 
 // Between whom not the same went out as came in, as they say; or one of the two lies.
-LinkSet State::crossed_roots(const MasterAttempt& running, bool of_gone) {
+LinkSet Audits::crossed_roots(const MasterAttempt& running, bool of_gone) {
   LinkSet links;
   for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
     const Group group = group_of(running, shard);
@@ -167,38 +166,38 @@ LinkSet State::crossed_roots(const MasterAttempt& running, bool of_gone) {
   return links;
 }
 
-void State::draw(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+void Audits::draw(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   Audit& audit = *running.audit;
   audit.drawn = true;
-  base::Rng rng(options_.auditor.random());
-  double least = options_.audit;
+  base::Rng rng(options().auditor.random());
+  double least = options().audit;
   for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
     const Group group = group_of(running, shard);
     const auto all = std::min<std::uint64_t>(begins_of(group).back(), UINT32_MAX);
     const std::size_t most =
         std::max<std::size_t>(1, kAuditBytesMax / cell_bytes(group.size()) / running.starts.size());
     const double share = all == 0 ? 1 : static_cast<double>(most) / static_cast<double>(all);
-    const double chance = std::min(options_.audit, share);
+    const double chance = std::min(options().audit, share);
     least = std::min(least, chance);
     for (const std::uint32_t cell :
          drawn(rng, all, JCCL_PLANTED("nothing-is-drawn") ? 0 : chance)) {
       audit.cells.push_back({shard, cell});
     }
   }
-  if (least < options_.audit) {
-    note_audit(tag, cat("audited at a share of ", least, " instead of ", options_.audit,
+  if (least < options().audit) {
+    note_audit(tag, cat("audited at a share of ", least, " instead of ", options().audit,
                         ": more would bring over ", base::bytes_text(kAuditBytesMax),
                         " of each round to the master"));
   } else {
-    note_audit(tag, cat("audited at a share of ", options_.audit));
+    note_audit(tag, cat("audited at a share of ", options().audit));
   }
 }
 
 // Its part of each, and the results of those that it owns.
-std::size_t State::pieces_of(const MasterAttempt& running, const Part& part,
-                             const std::vector<std::uint32_t>& cells) {
+std::size_t Audits::pieces_of(const MasterAttempt& running, const Part& part,
+                              const std::vector<std::uint32_t>& cells) {
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
   const auto owned = std::count_if(cells.begin(), cells.end(), [&](std::uint32_t cell) {
@@ -208,8 +207,8 @@ std::size_t State::pieces_of(const MasterAttempt& running, const Part& part,
 }
 
 // The next cells, when the last are judged: what comes at once is bounded.
-void State::ask_for_cells(const wire::Tag& tag) {
-  MasterAttempt& running = *rounds_.at(tag).running;
+void Audits::ask_for_cells(const wire::Tag& tag) {
+  MasterAttempt& running = *rounds().at(tag).running;
   Audit& audit = *running.audit;
   if (!audit.open.empty() || audit.asked == audit.cells.size()) return;
   std::map<std::uint32_t, std::vector<std::uint32_t>> cells;  // by shard
@@ -229,9 +228,9 @@ void State::ask_for_cells(const wire::Tag& tag) {
   ++audit.batches;
   for (const auto& [shard, asked] : cells) {
     for (const Part* part : group_of(running, shard)) {
-      audit.since[part->id] = now_;
+      audit.since[part->id] = now();
       audit.pieces[part->id] += pieces_of(running, *part, asked);
-      const ProcessRecord* process = record_of(part->incarnation);
+      const ProcessRecord* process = connections().record_of(part->incarnation);
       if (process != nullptr && process->resumed)
         send(*process, wire::AuditAsk{running.attempt(), asked});
     }
@@ -239,7 +238,7 @@ void State::ask_for_cells(const wire::Tag& tag) {
 }
 
 // Of the cells that are asked for: those of which the contributor owes its part, or the result.
-std::vector<std::uint32_t> State::owed_cells(const MasterAttempt& running, const Part& part) {
+std::vector<std::uint32_t> Audits::owed_cells(const MasterAttempt& running, const Part& part) {
   std::vector<std::uint32_t> owed;
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
@@ -255,8 +254,8 @@ std::vector<std::uint32_t> State::owed_cells(const MasterAttempt& running, const
 
 // It goes, or ends its call, while an audit asks for cells that it added up: who went whenever a
 // wrong sum of its is drawn would never be convicted.
-void State::note_unshown(const ProcessRecord& process, const MasterAttempt& running,
-                         const Part& part) {
+void Audits::note_unshown(const ProcessRecord& process, const MasterAttempt& running,
+                          const Part& part) {
   if (!running.audit.has_value() || JCCL_PLANTED("who-flees-an-audit-is-free")) return;
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
@@ -268,14 +267,14 @@ void State::note_unshown(const ProcessRecord& process, const MasterAttempt& runn
 }
 
 // On a new connection: what was said on the old one may be lost.
-void State::ask_anew(const ProcessRecord& process) {
-  for (auto& [tag, round] : rounds_) {
+void Audits::ask_anew(const ProcessRecord& process) {
+  for (auto& [tag, round] : rounds()) {
     if (!round.running.has_value() || !round.running->audit.has_value()) continue;
     MasterAttempt& running = *round.running;
     const Part* part = running.part_of(process.incarnation);
     if (part == nullptr || !part->contributes() || part->evicted) continue;
     if (const auto owed = owed_cells(running, *part); !owed.empty()) {
-      running.audit->since.try_emplace(part->id, now_);  // to come back anew buys no time
+      running.audit->since.try_emplace(part->id, now());  // to come back anew buys no time
       if (!JCCL_PLANTED("lost-asks-stay-lost"))
         send(process, wire::AuditAsk{running.attempt(), owed});
     }
@@ -283,10 +282,10 @@ void State::ask_anew(const ProcessRecord& process) {
 }
 
 // What nobody asked for is not kept: each cell counts once, from each that owes it.
-void State::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown) {
-  const wire::Tag tag = running_tag(shown.attempt);
+void Audits::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown) {
+  const wire::Tag tag = attempts().running_tag(shown.attempt);
   if (tag.empty()) return;
-  MasterAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds().at(tag).running;
   const Part* part = running.part_of(process.incarnation);
   if (part == nullptr || !part->contributes() || part->evicted || !running.audit.has_value())
     return;
@@ -298,10 +297,10 @@ void State::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown) 
   const bool owed = shown.result ? group[owner]->id == part->id && !cell.result.has_value()
                                  : cell.parts.count(part->id) == 0;
   if (!owed) return;
-  if (JCCL_PLANTED("each-cell-buys-time")) running.audit->since[part->id] = now_;
+  if (JCCL_PLANTED("each-cell-buys-time")) running.audit->since[part->id] = now();
   ++running.audit->shown[part->id];
-  rounds_.at(tag).audit_bytes += shown.bytes.size();
-  if (!is_bound(options_.auditor, running, group, *part, shown)) {
+  rounds().at(tag).audit_bytes += shown.bytes.size();
+  if (!is_bound(options().auditor, running, group, *part, shown)) {
     return convict(tag, *part,
                    cat("showed another ", shown.result ? "result" : "part", " of cell ", shown.cell,
                        " than its DONE bound"));
@@ -321,8 +320,8 @@ void State::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown) 
 }
 
 // All of it is here. False: somebody was convicted, and the attempt is over.
-bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
-  MasterAttempt& running = *rounds_.at(tag).running;
+bool Audits::judge_cell(const wire::Tag& tag, const CellName& name) {
+  MasterAttempt& running = *rounds().at(tag).running;
   const AuditedCell& cell = running.audit->open.at(name);
   const Group group = group_of(running, name.shard);
   const Part& owner = *group[owner_of(begins_of(group), name.cell)];
@@ -340,7 +339,7 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
     shown.weights.push_back(part->weight);
     shown.parts.emplace_back(one.bytes);
   }
-  const Sum sum = options_.auditor.add_up(shown);
+  const Sum sum = options().auditor.add_up(shown);
   if (sum.wrong.has_value()) {
     convict(tag, *group[*sum.wrong],
             cat("sent a part of cell ", name.cell, " that no encoder writes: ", sum.why));
@@ -351,26 +350,26 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
             cat("added up cell ", name.cell, " wrong", sum.why.empty() ? "" : ": ", sum.why));
     return false;
   }
-  ++rounds_.at(tag).audited;
+  ++rounds().at(tag).audited;
   return true;
 }
 
 // ---- what follows -------------------------------------------------------------------------------
 
 // Counts with two sites as well: what proves it is nobody's word.
-void State::hold_against(const ProcessRecord& process, Fault fault, const std::string& why) {
-  const double sum = blame_.charge(process.key, process.token, fault, now_);
+void Audits::hold_against(const ProcessRecord& process, Fault fault, const std::string& why) {
+  const double sum = conduct().blame_.charge(process.key, process.token, fault, now());
   note("fault", {{"site", process.site}, {"key", base::to_hex(process.key)}, {"text", why}});
-  if (sum >= kBanAt) guilty_[process.key] = process.site;
+  if (sum >= kBanAt) conduct().guilty_[process.key] = process.site;
 }
 
 // The attempt is over, and goes again without it. `part` and the attempt end here.
-void State::convict(const wire::Tag& tag, const Part& part, const std::string& what) {
-  const MasterAttempt& running = *rounds_.at(tag).running;
+void Audits::convict(const wire::Tag& tag, const Part& part, const std::string& what) {
+  const MasterAttempt& running = *rounds().at(tag).running;
   const std::string site = part.site;
   const std::string why =
-      cat(name(part.id), " ", what, ", in round ", running.round().n, " of ", tag);
-  const ProcessRecord* process = record_of(part.incarnation);
+      cat(wording().name(part.id), " ", what, ", in round ", running.round().n, " of ", tag);
+  const ProcessRecord* process = connections().record_of(part.incarnation);
   note("convicted", {{"tag", tag},
                      {"n", cat(running.round().n)},
                      {"attempt", base::to_text(running.attempt())},
@@ -380,52 +379,53 @@ void State::convict(const wire::Tag& tag, const Part& part, const std::string& w
   if (process != nullptr && !JCCL_PLANTED("the-convicted-pay-nothing")) {
     hold_against(*process, Fault::kAudit, why);
   }
-  abort(tag, Code::kCorrupt, why, true);
+  attempts().abort(tag, Code::kCorrupt, why, true);
   if (JCCL_PLANTED("the-convicted-stay-in")) return;
-  put_out(site, options_.silence);
-  depart(site, why, "evict");
+  conduct().put_out(site, options().silence);
+  connections().depart(site, why, "evict");
 }
 
 // Between the two nobody can say which is wrong: as a link that breaks in this round, and in the
 // next attempt again. Of two sites the round ends for both, as with any result that differs.
-void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links) {
-  Round& round = rounds_.at(tag);
+void Audits::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   std::string text = "what was sent is not what came, as they say: ";
   std::size_t told = 0;
   for (const auto& [a, b] : links) {
-    if (++told <= 8) text += cat(told == 1 ? "" : ", ", name(a), " and ", name(b));
+    if (++told <= 8)
+      text += cat(told == 1 ? "" : ", ", wording().name(a), " and ", wording().name(b));
   }
   if (running.sites_left() < 3) {
     ++round.memory.corrupt;
-    return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
+    return attempts().abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
   }
   for (const auto& [a, b] : links) {
-    remember_link(round, running.attempt(), a, b);
-    remember_link(round, running.attempt(), b, a);
+    link_faults().remember_link(round, running.attempt(), a, b);
+    link_faults().remember_link(round, running.attempt(), b, a);
   }
-  abort(tag, Code::kCorrupt, text, true);
+  attempts().abort(tag, Code::kCorrupt, text, true);
 }
 
 // All contributors are DONE, and alike.
-State::AuditStep State::audit(const wire::Tag& tag) {
-  MasterAttempt& running = *rounds_.at(tag).running;
-  if (!running.audit.has_value()) return AuditStep::kPassed;
+Audits::Step Audits::audit(const wire::Tag& tag) {
+  MasterAttempt& running = *rounds().at(tag).running;
+  if (!running.audit.has_value()) return Step::kPassed;
   Audit& audit = *running.audit;
   if (!audit.drawn) {
     for (const auto& [id, part] : running.parts()) {
       if (!part.contributes() || part.evicted || !contradicts_itself(running, part)) continue;
       convict(tag, part, "says that it received something else from itself than it sent");
-      return AuditStep::kEnded;
+      return Step::kEnded;
     }
     if (const LinkSet links = crossed_roots(running, false); !links.empty()) {
       hold_roots_against_links(tag, links);
-      return AuditStep::kEnded;
+      return Step::kEnded;
     }
     // Nobody is there to answer for it: the attempt goes again, and no link pays.
     if (!crossed_roots(running, true).empty() && !JCCL_PLANTED("what-the-gone-sent-counts")) {
-      abort(tag, Code::kPeerLost, "what one that has left sent is not what came", true);
-      return AuditStep::kEnded;
+      attempts().abort(tag, Code::kPeerLost, "what one that has left sent is not what came", true);
+      return Step::kEnded;
     }
     draw(tag);
   }
@@ -433,21 +433,21 @@ State::AuditStep State::audit(const wire::Tag& tag) {
   if (!judged && !JCCL_PLANTED("audits-without-the-dead")) {
     for (const auto& [id, part] : running.parts()) {
       if (!part.contributes() || !part.evicted) continue;
-      abort(tag, Code::kPeerLost, cat(part.site, " left before it was audited"), true);
-      return AuditStep::kEnded;
+      attempts().abort(tag, Code::kPeerLost, cat(part.site, " left before it was audited"), true);
+      return Step::kEnded;
     }
   }
-  if (judged || JCCL_PLANTED("commits-before-the-audit")) return AuditStep::kPassed;
-  if (ends_by_withholding(tag)) return AuditStep::kEnded;
+  if (judged || JCCL_PLANTED("commits-before-the-audit")) return Step::kPassed;
+  if (ends_by_withholding(tag)) return Step::kEnded;
   ask_for_cells(tag);
-  return AuditStep::kWaits;
+  return Step::kWaits;
 }
 
-std::string State::audit_text(const MasterAttempt& running) const {
+std::string Audits::audit_text(const MasterAttempt& running) const {
   std::string names;
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes() || part.evicted || owed_cells(running, part).empty()) continue;
-    names += cat(names.empty() ? "" : ", ", name(id));
+    names += cat(names.empty() ? "" : ", ", wording().name(id));
   }
   const Audit& audit = *running.audit;
   return cat("attempt ", base::to_text(running.attempt()), " is audited, ",

@@ -13,7 +13,6 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -29,35 +28,35 @@ constexpr int kSlower = 2;      // who takes so many times as long as the middle
 }  // namespace
 
 // It has shown all that it was asked for.
-void State::note_shown(MasterAttempt& running, const Part& part) const {
+void Audits::note_shown(MasterAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
   if (since == running.audit->since.end()) return;
-  const base::Time from = std::max(since->second, woke_at_);
-  if (!JCCL_PLANTED("each-batch-buys-time")) running.audit->took[part.id] += now_ - from;
+  const base::Time from = std::max(since->second, all().woke_at_);
+  if (!JCCL_PLANTED("each-batch-buys-time")) running.audit->took[part.id] += now() - from;
   running.audit->since.erase(since);
 }
 
 // Since when a contributor that is connected owes something of what it was asked for; kNever: it
 // has shown all.
-base::Time State::owes_since(const MasterAttempt& running, const Part& part) const {
+base::Time Audits::owes_since(const MasterAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
-  const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+  const ProcessRecord* process = part.evicted ? nullptr : connections().record_of(part.incarnation);
   const bool asked = since != running.audit->since.end() && process != nullptr && process->resumed;
   if (!asked || owed_cells(running, part).empty()) return base::kNever;
-  return std::max(since->second, woke_at_);
+  return std::max(since->second, all().woke_at_);
 }
 
 // In all questions of the attempt so far, for what it was asked.
-base::Duration State::took(const Audit& audit, wire::PeerId id) const {
+base::Duration Audits::took(const Audit& audit, wire::PeerId id) const {
   const auto before = audit.took.find(id);
   const auto since = audit.since.find(id);
   return (before == audit.took.end() ? 0 : before->second) +
-         (since == audit.since.end() ? 0 : now_ - std::max(since->second, woke_at_));
+         (since == audit.since.end() ? 0 : now() - std::max(since->second, all().woke_at_));
 }
 
 // What the middle one of the others takes for as many pieces: owners show the results as well, and
 // often one owns all cells of a question. Of two others the quicker one counts, as one may lie.
-base::Duration State::others_take(const MasterAttempt& running, const Part& part) const {
+base::Duration Audits::others_take(const MasterAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
   const auto pieces = static_cast<double>(audit.pieces.at(part.id));
   std::vector<double> times;
@@ -78,16 +77,16 @@ base::Duration State::others_take(const MasterAttempt& running, const Part& part
 }
 
 // What it may take, in all: longer where others do, if it has shown something.
-base::Duration State::patience_with(const MasterAttempt& running, const Part& part) const {
+base::Duration Audits::patience_with(const MasterAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
   const auto pieces = static_cast<base::Duration>(audit.pieces.at(part.id));
   const auto asks = static_cast<base::Duration>(audit.batches);
   const base::Duration ways = JCCL_PLANTED("questions-take-no-time") ? 0 : asks * kAskTime;
-  const base::Duration whole = kPatience * options_.silence + pieces * kPieceTime + ways;
+  const base::Duration whole = kPatience * options().silence + pieces * kPieceTime + ways;
   base::Duration patience = whole;
-  if (options_.straggler != Straggler::kWait && !JCCL_PLANTED("audits-of-stragglers")) {
-    patience =
-        std::min(patience, std::max(options_.straggler_after, options_.silence) + asks * kAskTime);
+  if (options().straggler != Straggler::kWait && !JCCL_PLANTED("audits-of-stragglers")) {
+    patience = std::min(patience,
+                        std::max(options().straggler_after, options().silence) + asks * kAskTime);
   }
   if (JCCL_PLANTED("slow-lines-are-late")) return patience;
   const base::Duration others = kSlower * others_take(running, part);
@@ -96,23 +95,24 @@ base::Duration State::patience_with(const MasterAttempt& running, const Part& pa
 }
 
 // It is heard, and owes cells: on nobody else's word, for there is only its connection between.
-bool State::ends_by_withholding(const wire::Tag& tag) {
-  MasterAttempt& running = *rounds_.at(tag).running;
+bool Audits::ends_by_withholding(const wire::Tag& tag) {
+  MasterAttempt& running = *rounds().at(tag).running;
   for (const auto& [id, part] : running.parts()) {
     const base::Duration held = took(*running.audit, id);
     if (owes_since(running, part) == base::kNever || held < patience_with(running, part)) continue;
-    const ProcessRecord* process = record_of(part.incarnation);
+    const ProcessRecord* process = connections().record_of(part.incarnation);
     const std::string site = part.site;
     const std::string why =
-        cat(name(id), " owes ", owed_cells(running, part).size(), " of ", running.audit->batch,
-            " cells that an audit asks for, after ", held / base::kMillisecond, " ms, in round ",
-            running.round().n, " of ", tag);
+        cat(wording().name(id), " owes ", owed_cells(running, part).size(), " of ",
+            running.audit->batch, " cells that an audit asks for, after ",
+            held / base::kMillisecond, " ms, in round ", running.round().n, " of ", tag);
     const bool none = running.audit->shown.count(id) == 0 || JCCL_PLANTED("slow-answers-withhold");
     if (none && !JCCL_PLANTED("withholding-is-free")) hold_against(*process, Fault::kWithheld, why);
-    note_held(site, waited_since(site));  // while the attempt is there
-    abort(tag, Code::kPeerLost, why, true);
-    put_out(site, held);
-    depart(site, why, "evict");
+    wait_charges().note_held(site,
+                             wait_charges().waited_since(site));  // while the attempt is there
+    attempts().abort(tag, Code::kPeerLost, why, true);
+    conduct().put_out(site, held);
+    connections().depart(site, why, "evict");
     return true;
   }
   return false;
@@ -120,44 +120,46 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
 
 // The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then; who
 // gave it too short a time for the others has held it alone.
-void State::note_owing(const MasterAttempt& running) {
-  if (!JCCL_PLANTED("audits-may-be-hasty") && note_short_calls(running, nullptr)) return;
+void Audits::note_owing(const MasterAttempt& running) {
+  if (!JCCL_PLANTED("audits-may-be-hasty") && wait_charges().note_short_calls(running, nullptr))
+    return;
   for (const auto& [id, part] : running.parts()) note_owing(running, part);
 }
 
 // Who is slow among slow ones holds nobody. It is no fault before its patience is over: a slow line
 // shows nothing for a while, too.
-void State::note_owing(const MasterAttempt& running, const Part& part) {
+void Audits::note_owing(const MasterAttempt& running, const Part& part) {
   if (owes_since(running, part) == base::kNever) return;
   const base::Duration held = took(*running.audit, part.id);
   const bool any_time = JCCL_PLANTED("audits-of-short-calls-hold-nobody");
-  if (held < std::min(options_.silence / 2, any_time ? options_.silence : part.time / 8)) return;
-  const ProcessRecord& process = *record_of(part.incarnation);
+  if (held < std::min(options().silence / 2, any_time ? options().silence : part.time / 8)) return;
+  const ProcessRecord& process = *connections().record_of(part.incarnation);
   if (JCCL_PLANTED("a-short-deadline-is-withheld-from")) {
     hold_against(process, Fault::kWithheld, "shows an audit nothing until the deadline");
   }
   const bool slower = held >= kSlower * others_take(running, part);
-  if (slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(process, running);
+  if (slower || JCCL_PLANTED("slow-lines-hold-deadlines"))
+    wait_charges().note_exit(process, running);
 }
 
 // Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
 // the attempt while that ran.
-void State::leave_audit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
-                        const wire::Fail& fail) {
-  const std::string text = cat(name(process), ": ", fail.text);
-  note_unshown(process, *rounds_.at(tag).running, part);
-  charge_exit(process, tag, part, Fault::kWithdrawal, text);
-  abort(tag, Code::kAborted, text, true);
+void Audits::leave_audit(const ProcessRecord& process, const wire::Tag& tag, const Part& part,
+                         const wire::Fail& fail) {
+  const std::string text = cat(wording().name(process), ": ", fail.text);
+  note_unshown(process, *rounds().at(tag).running, part);
+  wait_charges().charge_exit(process, tag, part, Fault::kWithdrawal, text);
+  attempts().abort(tag, Code::kAborted, text, true);
 }
 
 // Where the time of others that goes on is what counts, what they show brings the next event.
-base::Time State::audit_due(const MasterAttempt& running) const {
+base::Time Audits::audit_due(const MasterAttempt& running) const {
   base::Time due = base::kNever;
   if (!running.audit.has_value() || running.audit->open.empty()) return due;
   for (const auto& [id, part] : running.parts()) {
     if (owes_since(running, part) == base::kNever) continue;
-    due = std::min(due, now_ + std::max<base::Duration>(
-                                   0, patience_with(running, part) - took(*running.audit, id)));
+    due = std::min(due, now() + std::max<base::Duration>(
+                                    0, patience_with(running, part) - took(*running.audit, id)));
   }
   return due;
 }

@@ -12,7 +12,6 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -37,62 +36,66 @@ bool most_have(const std::map<Brought, std::size_t>& votes, const std::vector<co
 // The run is born once per state tag, when enough sites ask that may come in: from the source that
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
-void State::try_birth(const wire::Tag& tag) {
-  drop_claims(&rounds_.at(tag));
+void StateBirth::try_birth(const wire::Tag& tag) {
+  drop_claims(&rounds().at(tag));
   bool noted = false;
-  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    ProcessRecord& process = processes_.at(incarnation);
+  for (const wire::Incarnation incarnation : rounds().at(tag).asking) {
+    ProcessRecord& process = processes().at(incarnation);
     const auto asked = process.syncs.find(tag);
     if (asked == process.syncs.end() || asked->second.noted) continue;
     note_claim(process, tag);
     noted = true;
   }
-  if (noted) drop_claims(&rounds_.at(tag));  // who is in dispute now
+  if (noted) drop_claims(&rounds().at(tag));  // who is in dispute now
   const Birth found = birth_source(tag);
   if (found.site.empty()) {
-    const auto& asking = rounds_.at(tag).asking;
+    const auto& asking = rounds().at(tag).asking;
     for (const wire::Incarnation incarnation : asking) {
-      ProcessRecord& process = processes_.at(incarnation);
+      ProcessRecord& process = processes().at(incarnation);
       const auto asked = process.syncs.find(tag);
       if (asked == process.syncs.end()) continue;
       if (found.disputed && asked->second.sync.source) {
-        reply_refused(process, tag, Code::kMismatch, found.wait);
+        state_sync().reply_refused(process, tag, Code::kMismatch, found.wait);
         continue;
       }
       // The text counts those that came; a crowd hears of it with the heartbeats.
-      const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
+      const bool now = asking.size() < kCrowd || all().ticking_ || asked->second.told.empty();
       if (!now) continue;
-      reply_wait(process, asked->second,
-                 barred(process).empty() ? found.wait : outsider_text(process));
+      state_sync().reply_wait(
+          process, asked->second,
+          conduct().barred(process).empty() ? found.wait : wording().outsider_text(process));
     }
     return;
   }
-  rounds_.at(tag).unborn_since = base::kNever;
+  rounds().at(tag).unborn_since = base::kNever;
   wire::BirthRecord birth;
   birth.tag = tag;
   birth.site = found.site;
-  for (const ProcessRecord* process : shards_of(found.site)) {
+  for (const ProcessRecord* process : connections().shards_of(found.site)) {
     const wire::Sync& sync = process->syncs.at(tag).sync;
     birth.sources.push_back(process->incarnation);
     birth.digests.push_back(sync.digest);
     birth.descriptors.push_back(sync.descriptor);
     if (process->shard == 0) birth.summary = base::to_utf8(sync.summary);
-    note("birth",
-         {{"tag", tag}, {"source", name(*process)}, {"digest", base::to_hex(sync.digest)}});
+    note("birth", {{"tag", tag},
+                   {"source", wording().name(*process)},
+                   {"digest", base::to_hex(sync.digest)}});
   }
-  rounds_.at(tag).claims.clear();
-  rounds_.at(tag).half_since.clear();
+  rounds().at(tag).claims.clear();
+  rounds().at(tag).half_since.clear();
   journal(std::move(birth));
-  roster_dirty_ = processes_changed_ = true;
+  membership().roster_dirty_ = connections().processes_changed_ = true;
 }
 
 // The sites that are there, and are none of those.
-std::string State::without(const Askers& asked) const {
+std::string StateBirth::without(const Askers& asked) const {
   constexpr std::size_t kNamed = 8;
   std::string names;
   std::size_t count = 0;
-  for (const auto& [site, processes] : sites_) {
-    if (asked.count(site) > 0 || !complete(site) || !kept_outside(site).empty()) continue;
+  for (const auto& [site, processes] : connections().sites_) {
+    if (asked.count(site) > 0 || !membership().complete(site) ||
+        !conduct().kept_outside(site).empty())
+      continue;
     if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
   }
   if (count == 0) return {};
@@ -101,15 +104,15 @@ std::string State::without(const Askers& asked) const {
 }
 
 // The sites that ask for a tag that is not born, and that may come in at all.
-Askers State::askers(const wire::Tag& tag) const {
+Askers StateBirth::askers(const wire::Tag& tag) const {
   Askers sites;
-  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    const auto found = processes_.find(incarnation);
-    if (found == processes_.end()) continue;
+  for (const wire::Incarnation incarnation : rounds().at(tag).asking) {
+    const auto found = processes().find(incarnation);
+    if (found == processes().end()) continue;
     const ProcessRecord& process = found->second;
     const auto asked = process.syncs.find(tag);
     if (asked == process.syncs.end()) continue;
-    if (!barred(process).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
+    if (!conduct().barred(process).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
     const wire::Sync& sync = asked->second.sync;
     Asker& site = sites[process.site];
     site.site = process.site;
@@ -124,7 +127,7 @@ Askers State::askers(const wire::Tag& tag) const {
 
 // Of those that are whole, one at least: the ones whose leaves are like most sites'. Of as many,
 // those with a named source; then those with the first.
-std::vector<const Asker*> State::most_alike(const Askers& sites) {
+std::vector<const Asker*> StateBirth::most_alike(const Askers& sites) {
   std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
   for (const auto& [site, asker] : sites) {
     if (asker.whole()) groups[asker.descriptors()].push_back(&asker);
@@ -143,50 +146,50 @@ std::vector<const Asker*> State::most_alike(const Askers& sites) {
 }
 
 // The process that said so is there.
-bool State::is_here(const std::string& site, const Sayer& place) const {
-  if (JCCL_PLANTED("names-keep-claims")) return !processes_at(site).empty();
-  const auto of_key = of_key_.find(place.second);
-  if (of_key == of_key_.end()) return false;
-  const auto processes = of_key->second.find(site);
-  return processes != of_key->second.end() &&
-         std::any_of(processes->second.begin(), processes->second.end(),
-                     [&](wire::Incarnation one) {
-                       return processes_.at(one).shard == place.first ||
-                              JCCL_PLANTED("a-key-is-there-for-all-shards");
-                     });
+bool StateBirth::is_here(const std::string& site, const Sayer& place) const {
+  if (JCCL_PLANTED("names-keep-claims")) return !connections().processes_at(site).empty();
+  const auto of_key = connections().of_key_.find(place.second);
+  if (of_key == connections().of_key_.end()) return false;
+  const auto ids = of_key->second.find(site);
+  return ids != of_key->second.end() &&
+         std::any_of(ids->second.begin(), ids->second.end(), [&](wire::Incarnation one) {
+           return processes().at(one).shard == place.first ||
+                  JCCL_PLANTED("a-key-is-there-for-all-shards");
+         });
 }
 
 // A word stands while its process is here, and for a while after that. Who is banned says nothing.
-void State::drop_claims(Round* round) const {
+void StateBirth::drop_claims(Round* round) const {
   round->claims.drop_unless(
       [&](const auto& site, const Sayer& place, const Word& word) {
-        if (ban_of(place.second) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
+        if (conduct().ban_of(place.second) != nullptr && !JCCL_PLANTED("the-banned-claim-on"))
+          return false;
         if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, place);
-        return now_ < word.at + kClaimTime || is_here(site, place);
+        return now() < word.at + kClaimTime || is_here(site, place);
       },
-      now_);
+      now());
 }
 
 // Of a tag that nobody asks for. Not at each event: there may be many such tags, with many claims.
-bool State::is_claimed(Round* round) const {
+bool StateBirth::is_claimed(Round* round) const {
   if (JCCL_PLANTED("claims-are-asked-for")) return false;
-  if (now_ < round->claims_due) return !round->claims.empty();
-  round->claims_due = now_ + base::kSecond;
+  if (now() < round->claims_due) return !round->claims.empty();
+  round->claims_due = now() + base::kSecond;
   drop_claims(round);
   return !round->claims.empty();
 }
 
-void State::take_claims_back(const std::string& site) {
+void StateBirth::take_claims_back(const std::string& site) {
   if (JCCL_PLANTED("the-kicked-claim-on")) return;
-  for (auto& [tag, round] : rounds_) round.claims.drop(site, now_);
+  for (auto& [tag, round] : rounds()) round.claims.drop(site, now());
 }
 
 // Once for each time that it asks. Who is not let in says nothing.
-void State::note_claim(ProcessRecord& process, const wire::Tag& tag) {
-  if (!barred(process).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
+void StateBirth::note_claim(ProcessRecord& process, const wire::Tag& tag) {
+  if (!conduct().barred(process).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
   AskedSync& asked = process.syncs.at(tag);
   const wire::Sync& sync = asked.sync;
-  Round& round = rounds_.at(tag);
+  Round& round = rounds().at(tag);
   const bool first = sync.source && !round.claims.has(process.site);
   asked.noted = round.claims.note({process.site,
                                    process.shard,
@@ -194,20 +197,21 @@ void State::note_claim(ProcessRecord& process, const wire::Tag& tag) {
                                    process.key,
                                    {sync.descriptor, sync.digest},
                                    sync.source},
-                                  now_);
+                                  now());
   if (!asked.noted) {  // there may be room the next time
-    if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
+    if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now();
     return;
   }
   if (!first) return;
-  for (ProcessRecord* sibling : shards_of(process.site)) {  // what they bring counts from now on
+  for (ProcessRecord* sibling :
+       connections().shards_of(process.site)) {  // what they bring counts from now on
     if (sibling != &process && sibling->syncs.count(tag) > 0) note_claim(*sibling, tag);
   }
 }
 
 // Where named sources differ: what more than half of all that ask have. Else nothing begins until
 // their users agree, or the operator decides.
-Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const {
+Birth StateBirth::named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const {
   std::vector<const Asker*> named;
   std::copy_if(alike.begin(), alike.end(), std::back_inserter(named),
                [](const Asker* one) { return one->named; });
@@ -215,10 +219,10 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
             [](const Asker* a, const Asker* b) { return a->order < b->order; });
   const auto votes = votes_of(alike);
   const auto most_have_it = [&](const Asker* one) { return most_have(votes, alike, *one); };
-  const Rivals rivals(rounds_.at(tag).claims, now_);
-  const base::Time unclaimed = rounds_.at(tag).unclaimed_at;
+  const Rivals rivals(rounds().at(tag).claims, now());
+  const base::Time unclaimed = rounds().at(tag).unclaimed_at;
   const bool crowd =
-      unclaimed != base::kNever && now_ < unclaimed + kClaimTime;  // not all are known
+      unclaimed != base::kNever && now() < unclaimed + kClaimTime;  // not all are known
   for (const Asker* one : named) {
     const bool alone = (!crowd && rivals.of(one->site, one->shards).empty()) ||
                        JCCL_PLANTED("the-first-source-wins");
@@ -226,7 +230,7 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   }
   // The source whose values most have may be away. Values of no source settle nothing: those of
   // one seed, which most have who loaded no checkpoint.
-  const Claims& claims = rounds_.at(tag).claims;
+  const Claims& claims = rounds().at(tag).claims;
   for (const Asker* one : alike) {
     const bool said =
         claims.a_source_brings(one->shards) || JCCL_PLANTED("most-have-what-no-source-has");
@@ -245,8 +249,8 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
 }
 
 // A source with such leaves, of which some processes have not asked. In words.
-std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
-  Round& round = rounds_.at(tag);
+std::string StateBirth::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
+  Round& round = rounds().at(tag);
   std::map<std::string, std::set<wire::PublicKey>> halves;  // and whose they are
   for (const auto& [site, asker] : sites) {
     const bool like_it =
@@ -271,7 +275,7 @@ std::string State::half_source(const wire::Tag& tag, const Askers& sites, const 
     const bool waits = std::any_of(halves.begin(), halves.end(), [&](const auto& half) {
       return half.second.count(one.first) > 0;
     });
-    return !waits && now_ >= one.second + options_.restore_after + kClaimTime;
+    return !waits && now() >= one.second + options().restore_after + kClaimTime;
   });
   const std::size_t most = JCCL_PLANTED("one-wait-for-all-halves") ? 1
                            : JCCL_PLANTED("halves-without-end")    ? SIZE_MAX
@@ -281,8 +285,8 @@ std::string State::half_source(const wire::Tag& tag, const Askers& sites, const 
     auto key = std::find_if(keys.begin(), keys.end(), waits);
     if (key == keys.end() && since.size() >= most) continue;
     if (key == keys.end()) key = keys.begin();
-    const base::Time begun = since.emplace(*key, now_).first->second;
-    if (now_ < begun + options_.restore_after || JCCL_PLANTED("births-wait-for-ever")) {
+    const base::Time begun = since.emplace(*key, now()).first->second;
+    if (now() < begun + options().restore_after || JCCL_PLANTED("births-wait-for-ever")) {
       return cat("waits for all shards of the source ", site);
     }
   }
@@ -291,15 +295,15 @@ std::string State::half_source(const wire::Tag& tag, const Askers& sites, const 
 
 // Who may still bring a named source with such leaves: one that was refused as one of several and
 // has to come back; or, of a run that has begun, a member that does not ask. In words.
-std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
-                                  const Asker& like) const {
-  const bool waits = options_.straggler == Straggler::kWait;
-  const Round& round = rounds_.at(tag);
+std::string StateBirth::source_to_come(const wire::Tag& tag, const Askers& sites,
+                                       const Asker& like) const {
+  const bool waits = options().straggler == Straggler::kWait;
+  const Round& round = rounds().at(tag);
   const auto over = [&](base::Time since, base::Duration patience) {
-    return since != base::kNever && now_ >= since + patience &&
+    return since != base::kNever && now() >= since + patience &&
            !JCCL_PLANTED("births-wait-for-ever");
   };
-  const Rivals rivals(round.claims, now_);
+  const Rivals rivals(round.claims, now());
   for (const auto& [site, words] : round.claims.sites()) {  // it was told of another, and ended
     const auto asking = sites.find(site);
     bool here = JCCL_PLANTED("the-gone-dispute-on"), comes = false;
@@ -311,7 +315,7 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
       if (!word.source) continue;
       here = here || is_here(site, place);
       const bool asks = asking != sites.end() && asking->second.keys.count(place.second) > 0;
-      comes = comes || (!asks && now_ < word.at + kClaimTime);
+      comes = comes || (!asks && now() < word.at + kClaimTime);
       if (!JCCL_PLANTED("old-patience-with-new-disputes")) last = std::max(last, word.at);
     }
     if (here && !other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
@@ -323,43 +327,43 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
     const base::Time latest =
         round.unborn_since == base::kNever || JCCL_PLANTED("births-wait-for-all")
             ? base::kNever
-            : round.unborn_since + 2 * options_.restore_after;
-    if (comes && !over(std::min(last, latest), options_.restore_after)) {
+            : round.unborn_since + 2 * options().restore_after;
+    if (comes && !over(std::min(last, latest), options().restore_after)) {
       return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
     }
   }
-  if (!begun_ && !ledger_.any_born()) return {};
-  for (const std::string& site : member_sites()) {
+  if (!membership().begun_ && !ledger().any_born()) return {};
+  for (const std::string& site : membership().member_sites()) {
     const auto asked = sites.find(site);
     if (asked != sites.end() && asked->second.whole()) continue;
-    if (waits || !over(round.unborn_since, options_.straggler_after)) {
+    if (waits || !over(round.unborn_since, options().straggler_after)) {
       return cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
     }
   }
   return {};
 }
 
-Birth State::birth_source(const wire::Tag& tag) {
+Birth StateBirth::birth_source(const wire::Tag& tag) {
   const Askers sites = askers(tag);
   const auto ready = static_cast<std::uint32_t>(std::count_if(
       sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
-  base::Time& since = rounds_.at(tag).unborn_since;
-  if (ready < std::max(1U, start_peers())) {
+  base::Time& since = rounds().at(tag).unborn_since;
+  if (ready < std::max(1U, membership().start_peers())) {
     return {{},
-            cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
-                " did", without(sites), gone_text())};
+            cat("waits for the first ", membership().start_peers(), " sites to synchronise ", tag,
+                ", ", ready, " did", without(sites), membership().gone_text())};
   }
-  if (!options_.source.empty() && !JCCL_PLANTED("the-operators-source-is-one-of-many")) {
-    const auto its = sites.find(options_.source);
+  if (!options().source.empty() && !JCCL_PLANTED("the-operators-source-is-one-of-many")) {
+    const auto its = sites.find(options().source);
     if (its != sites.end() && its->second.whole()) return {its->first, {}};
     return {{},
-            cat("waits for ", options_.source,
+            cat("waits for ", options().source,
                 ", the source that the operator named, to synchronise ", tag)};
   }
   const std::vector<const Asker*> alike = most_alike(sites);
   const bool any_named =
       std::any_of(alike.begin(), alike.end(), [](const Asker* one) { return one->named; });
-  since = std::min(since, now_);
+  since = std::min(since, now());
   const auto votes = votes_of(alike);
   const bool most = std::any_of(alike.begin(), alike.end(), [&](const Asker* one) {
     return one->named && most_have(votes, alike, *one);

@@ -15,7 +15,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Status;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -25,24 +24,24 @@ constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent 
 
 }  // namespace
 
-std::uint64_t State::unix_ms() const {
-  const base::Duration unix_time = now_ + options_.unix_ahead;
+std::uint64_t Conduct::unix_ms() const {
+  const base::Duration unix_time = now() + options().unix_ahead;
   return static_cast<std::uint64_t>(std::max<base::Duration>(0, unix_time) / base::kMillisecond);
 }
 
 // ---- who may be here ---------------------------------------------------------------------------
 
-const Ban* State::ban_of(const wire::PublicKey& key) const {
-  const auto found = ledger_.bans().find(key);
-  const bool holds = found != ledger_.bans().end() && unix_ms() < found->second.until_unix_ms;
+const Ban* Conduct::ban_of(const wire::PublicKey& key) const {
+  const auto found = ledger().bans().find(key);
+  const bool holds = found != ledger().bans().end() && unix_ms() < found->second.until_unix_ms;
   return holds ? &found->second : nullptr;
 }
 
-std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& shown) const {
+std::optional<Status> Conduct::unwelcome(const wire::Hello& hello, const Shown& shown) const {
   if (const Ban* ban = ban_of(shown.key); ban != nullptr && !JCCL_PLANTED("bans-not-looked-at")) {
-    return Status{Code::kBanned, ban_text(shown.key, ban->until_unix_ms, ban->reason)};
+    return Status{Code::kBanned, wording().ban_text(shown.key, ban->until_unix_ms, ban->reason)};
   }
-  const auto own = std::count_if(processes_.begin(), processes_.end(), [&](const auto& entry) {
+  const auto own = std::count_if(processes().begin(), processes().end(), [&](const auto& entry) {
     return entry.second.key == shown.key && entry.first != hello.incarnation;
   });
   if (own >= base::kLivesOfKeyMax && !JCCL_PLANTED("one-key-takes-all-places")) {
@@ -53,18 +52,18 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
   return token_spent(shown.token, shown.uses, {hello.shard, hello.shards}, shown.key);
 }
 
-bool State::is_revoked(const std::string& token) const {
-  const auto found = ledger_.tokens().find(token);
-  return found != ledger_.tokens().end() && found->second.revoked;
+bool Conduct::is_revoked(const std::string& token) const {
+  const auto found = ledger().tokens().find(token);
+  return found != ledger().tokens().end() && found->second.revoked;
 }
 
 // A key that has joined by a token comes back by it without a further use, in the place that it
 // had: keys that came as the shards of one site could else be so many sites. One use is one site,
 // and the number of its shards is told by who was first.
-std::optional<Status> State::token_spent(const std::string& token, std::uint32_t uses, Place place,
-                                         const wire::PublicKey& key) const {
-  const auto found = ledger_.tokens().find(token);
-  if (token.empty() || found == ledger_.tokens().end()) return std::nullopt;
+std::optional<Status> Conduct::token_spent(const std::string& token, std::uint32_t uses,
+                                           Place place, const wire::PublicKey& key) const {
+  const auto found = ledger().tokens().find(token);
+  if (token.empty() || found == ledger().tokens().end()) return std::nullopt;
   const TokenUse& use = found->second;
   if (use.revoked && !JCCL_PLANTED("revoked-tokens-taken")) return revoked_status(token);
   if (uses == 0 || JCCL_PLANTED("uses-not-counted")) return {};
@@ -90,50 +89,50 @@ std::optional<Status> State::token_spent(const std::string& token, std::uint32_t
                     "starts again comes back with its key file; another needs another token")};
 }
 
-std::string State::kept_outside(const std::string& site) const {
-  for (const wire::Incarnation incarnation : processes_at(site)) {
-    std::string why = kept_outside(processes_.at(incarnation));
+std::string Conduct::kept_outside(const std::string& site) const {
+  for (const wire::Incarnation incarnation : connections().processes_at(site)) {
+    std::string why = kept_outside(processes().at(incarnation));
     if (!why.empty()) return why;
   }
   return {};
 }
 
 // Until somebody does something about it; else it is a matter of time.
-std::string State::barred(const ProcessRecord& process) const {
+std::string Conduct::barred(const ProcessRecord& process) const {
   if (process.id != 0) return {};
   if (const auto spent =
           token_spent(process.token, process.uses, {process.shard, process.shards}, process.key)) {
     return spent->text;
   }
-  if (std::string other = key_elsewhere(process); !other.empty()) return other;
-  const bool listed = options_.listed.count(process.key) > 0 || ledger_.let_in(process.key);
-  if (options_.admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
+  if (std::string other = seats().key_elsewhere(process); !other.empty()) return other;
+  const bool listed = options().listed.count(process.key) > 0 || ledger().let_in(process.key);
+  if (options().admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
     return cat("waits for an operator: jccl admit ", base::to_hex(process.key));
   }
   return {};
 }
 
-std::string State::kept_outside(const ProcessRecord& process) const {
+std::string Conduct::kept_outside(const ProcessRecord& process) const {
   if (process.id != 0) return {};
   if (std::string why = barred(process); !why.empty()) return why;
-  const auto seconds = [&](base::Time end) { return (end - now_) / base::kSecond + 1; };
-  if (const base::Time out = blame_.out_until(process.key); now_ < out) {
+  const auto seconds = [&](base::Time end) { return (end - now()) / base::kSecond + 1; };
+  if (const base::Time out = blame_.out_until(process.key); now() < out) {
     return cat("is kept out for ", seconds(out),
                " s more, since the run had to go on without it "
                "again and again");
   }
   const auto throttle = throttles_.find(process.token);
   // Who is known has its own account alone, until others have waited for it as well.
-  const bool known = blame_.known(process.key) && !blame_.held_of_late(process.key, now_);
-  const bool too_few = ledger_.sites() < std::max(1U, options_.min_peers);
+  const bool known = blame_.known(process.key) && !blame_.held_of_late(process.key, now());
+  const bool too_few = ledger().sites() < std::max(1U, options().min_peers);
   const bool anybody = too_few && !JCCL_PLANTED("nobody-may-begin-anew");  // there is no round
-  if (throttle != throttles_.end() && now_ < throttle->second.held_until && !known && !anybody) {
+  if (throttle != throttles_.end() && now() < throttle->second.held_until && !known && !anybody) {
     return cat("waits for ", seconds(throttle->second.held_until),
                " s: since others waited for some that came as it does, new keys enter slowly");
   }
   const bool by_time = throttle != throttles_.end() &&
                        throttle->second.next_at <= throttle->second.held_until && anybody;
-  if (throttle != throttles_.end() && now_ < throttle->second.next_at && !process.gate_passed &&
+  if (throttle != throttles_.end() && now() < throttle->second.next_at && !process.gate_passed &&
       !by_time && is_new(process.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
     const bool faults = throttle->second.for_faults;
@@ -141,119 +140,121 @@ std::string State::kept_outside(const ProcessRecord& process) const {
                bans > 0 ? cat("after ", bans, " bans")
                : faults ? "after faults of some that came as it does"
                         : "while many come and go without a round",
-               blame_.is_blamed(process.key, now_) ? " new keys and blamed ones enter slowly"
-                                                   : " new keys enter slowly");
+               blame_.is_blamed(process.key, now()) ? " new keys and blamed ones enter slowly"
+                                                    : " new keys enter slowly");
   }
   return {};
 }
 
 // A key that was here before, and against which nothing is held, is an honest member's as far as
 // anybody knows: it waits for nobody else's ban.
-bool State::is_new(const wire::PublicKey& key) const {
-  const bool blamed = blame_.is_blamed(key, now_) && !JCCL_PLANTED("the-blamed-return-as-honest");
-  return !ledger_.was_member(key) || blame_.in_vain(key) || blamed;
+bool Conduct::is_new(const wire::PublicKey& key) const {
+  const bool blamed = blame_.is_blamed(key, now()) && !JCCL_PLANTED("the-blamed-return-as-honest");
+  return !ledger().was_member(key) || blame_.in_vain(key) || blamed;
 }
 
 // All who wait when the time has come may enter, then or later: not every joiner is current at that
 // moment, and others would pass it by for ever.
-void State::open_gates() {
+void Conduct::open_gates() {
   for (auto& [token, throttle] : throttles_) {
-    if (throttle.open || now_ < throttle.next_at) continue;
+    if (throttle.open || now() < throttle.next_at) continue;
     throttle.open = true;
-    for (auto& [incarnation, process] : processes_) {
+    for (auto& [incarnation, process] : processes()) {
       process.gate_passed = process.gate_passed || (process.id == 0 && process.token == token);
     }
-    processes_changed_ = true;
+    connections().processes_changed_ = true;
   }
 }
 
 // After a restart: who was banned before it makes new keys of its token wait after it, too.
-void State::remember_bans() {
+void Conduct::remember_bans() {
   if (JCCL_PLANTED("restarts-end-the-wait-of-new-keys")) return;
   std::map<wire::PublicKey, std::string> token_of;
-  for (const auto& [token, use] : ledger_.tokens()) {
+  for (const auto& [token, use] : ledger().tokens()) {
     for (const auto& [key, shard] : use.shards) token_of[key] = token;
   }
-  for (const auto& [key, ban] : ledger_.bans()) {
+  for (const auto& [key, ban] : ledger().bans()) {
     if (ban.until_unix_ms <= unix_ms()) continue;
     const auto token = token_of.find(key);
     Throttle& throttle = throttles_[token == token_of.end() ? "" : token->second];
     ++throttle.bans;
-    throttle.banned_at = now_;
+    throttle.banned_at = now();
   }
 }
 
 // How often some that came by the token were banned of late. Faults of those who were not, since
 // they stay below that or left before it, make up bans, too.
-std::uint32_t State::caught(const std::string& token) {
+std::uint32_t Conduct::caught(const std::string& token) {
   std::uint32_t times = 0;
   if (const auto throttle = throttles_.find(token); throttle != throttles_.end()) {
     Throttle& one = throttle->second;
-    for (; one.bans > 0 && now_ >= one.banned_at + kFaultHalfLife; --one.bans) {
+    for (; one.bans > 0 && now() >= one.banned_at + kFaultHalfLife; --one.bans) {
       one.banned_at += kFaultHalfLife;
     }
     times = one.bans;
   }
   if (JCCL_PLANTED("faults-stay-with-their-keys")) return times;
-  return times + static_cast<std::uint32_t>(blame_.of_token(token, now_) / kBanAt);
+  return times + static_cast<std::uint32_t>(blame_.of_token(token, now()) / kBanAt);
 }
 
 // Before its epoch is written: a new key delays the next new one.
-void State::note_entry(const ProcessRecord& process) {
+void Conduct::note_entry(const ProcessRecord& process) {
   const bool fresh = is_new(process.key);
   const std::uint32_t times = fresh ? caught(process.token) : 0;
   if (times > 0) {
     Throttle& one = throttles_[process.token];
     one.open = false, one.for_faults = true;
-    one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(times, kDoublingsMax));
+    one.next_at =
+        now() + std::min(options().out_max, kThrottleMin << std::min(times, kDoublingsMax));
   }
   if (process.token.empty()) return;
-  const auto use = ledger_.tokens().find(process.token);
-  const bool known = use != ledger_.tokens().end() && use->second.shards.count(process.key) > 0;
+  const auto use = ledger().tokens().find(process.token);
+  const bool known = use != ledger().tokens().end() && use->second.shards.count(process.key) > 0;
   if (!known) journal(wire::TokenRecord{process.token, false, process.key, process.shard});
 }
 
 // Before its epoch is written.
-void State::note_departure(const std::string& site) {
-  for (const ProcessRecord* process : shards_of(site)) {
+void Conduct::note_departure(const std::string& site) {
+  for (const ProcessRecord* process : connections().shards_of(site)) {
     if (process->in_commit)
-      blame_.served(process->key, process->served_to - process->served_since, now_);
+      blame_.served(process->key, process->served_to - process->served_since, now());
   }
   const ProcessRecord* in_vain = nullptr;
-  for (const ProcessRecord* process : shards_of(site)) {
+  for (const ProcessRecord* process : connections().shards_of(site)) {
     if (process->id == 0 || process->in_commit || JCCL_PLANTED("visits-are-free")) continue;
-    blame_.visited(process->key, true, now_);
+    blame_.visited(process->key, true, now());
     in_vain = process;
   }
   if (in_vain == nullptr) return;
   Throttle& throttle = throttles_[in_vain->token];
-  const bool free = !ledger_.begun() && JCCL_PLANTED("visits-before-the-first-round-are-free");
-  const int at_once = ledger_.begun() ? Visits::kFree : Visits::kFreeAtFirst;
-  const base::Duration wait = free ? 0 : throttle.in_vain.add(at_once, options_.out_max, now_);
+  const bool free = !ledger().begun() && JCCL_PLANTED("visits-before-the-first-round-are-free");
+  const int at_once = ledger().begun() ? Visits::kFree : Visits::kFreeAtFirst;
+  const base::Duration wait = free ? 0 : throttle.in_vain.add(at_once, options().out_max, now());
   if (wait == 0) return;
   throttle.open = false, throttle.for_faults = false;
-  throttle.next_at = std::max(throttle.next_at, now_ + wait);
+  throttle.next_at = std::max(throttle.next_at, now() + wait);
 }
 
 // ---- faults ------------------------------------------------------------------------------------
 
-void State::charge(const ProcessRecord& process, Fault fault, const std::string& why) {
-  if (process.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
-  const double sum = blame_.charge(process.key, process.token, fault, now_);
+void Conduct::charge(const ProcessRecord& process, Fault fault, const std::string& why) {
+  if (process.id == 0 || ledger().sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
+  const double sum = blame_.charge(process.key, process.token, fault, now());
   note("fault", {{"site", process.site}, {"key", base::to_hex(process.key)}, {"text", why}});
   if (sum >= kBanAt) guilty_[process.key] = process.site;
 }
 
 // What no program of ours says, be its user as careless as can be: the others wait meanwhile for a
 // call that can begin.
-void State::charge_invented(const ProcessRecord& process, const std::string& what) {
+void Conduct::charge_invented(const ProcessRecord& process, const std::string& what) {
   if (!JCCL_PLANTED("inventions-are-free")) charge(process, Fault::kBadCall, what);
 }
 
 // Its connection goes for what no peer of ours says, may be back at once, and others wait for it.
-void State::charge_nonsense(ConnId conn) {
-  const auto found = conns_.find(conn);
-  const ProcessRecord* process = found == conns_.end() ? nullptr : record_of(found->second);
+void Conduct::charge_nonsense(ConnId conn) {
+  const auto found = connections().conns_.find(conn);
+  const ProcessRecord* process =
+      found == connections().conns_.end() ? nullptr : connections().record_of(found->second);
   if (process != nullptr && process->conn == conn) {
     charge(*process, Fault::kBadCall, "said what is no message of a peer");
   }
@@ -261,9 +262,9 @@ void State::charge_nonsense(ConnId conn) {
 
 // Of a holder that the master sent it to, and no more. It is one's word: it counts when this one
 // has been in a round, once, and a bounded number of such words (blame.h).
-void State::on_outvoted(ProcessRecord& process, const wire::Outvoted& said) {
+void Conduct::on_outvoted(ProcessRecord& process, const wire::Outvoted& said) {
   const auto offered = process.fetched.find(said.held.tag);
-  const ProcessRecord* holder = record_of(said.holder);
+  const ProcessRecord* holder = connections().record_of(said.holder);
   if (offered == process.fetched.end() || offered->second != said.held || holder == nullptr) return;
   const auto held = holder->held.find(said.held.tag);
   if (holder->key == process.key || held == holder->held.end()) return;
@@ -277,40 +278,42 @@ void State::on_outvoted(ProcessRecord& process, const wire::Outvoted& said) {
   if (process.in_commit || JCCL_PLANTED("strangers-words-count")) charge_accused(process);
 }
 
-void State::charge_accused(ProcessRecord& process) {
+void Conduct::charge_accused(ProcessRecord& process) {
   for (const wire::PublicKey& key : std::exchange(process.accuses, {})) {
-    for (const auto& [incarnation, one] : processes_) {
-      if (one.key != key || one.id == 0 || !blame_.accused(key, process.key, now_)) continue;
+    for (const auto& [incarnation, one] : processes()) {
+      if (one.key != key || one.id == 0 || !blame_.accused(key, process.key, now())) continue;
       charge(one, Fault::kForgery, cat("served another state, as ", process.site, " says"));
     }
   }
 }
 
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
-void State::punish() {
+void Conduct::punish() {
   if (JCCL_PLANTED("holders-go-before-bans")) put_out_holders();
   while (!guilty_.empty()) {
     const auto [key, site] = *guilty_.begin();
     guilty_.erase(guilty_.begin());
-    const std::string why = blame_.words(key, now_);
+    const std::string why = blame_.words(key, now());
     blame_.forget_faults(key);
-    const auto before = ledger_.bans().find(key);
-    const std::uint32_t times = before == ledger_.bans().end() ? 0 : before->second.times;
-    ban(key, std::min(options_.ban_max, options_.ban << std::min(times, kDoublingsMax)), why, site);
+    const auto before = ledger().bans().find(key);
+    const std::uint32_t times = before == ledger().bans().end() ? 0 : before->second.times;
+    ban(key, std::min(options().ban_max, options().ban << std::min(times, kDoublingsMax)), why,
+        site);
   }
   put_out_holders();  // a ban is of lives that are there, and of their tokens
 }
 
-void State::put_out_holders() {
+void Conduct::put_out_holders() {
   for (const std::string& site : std::exchange(holders_, {})) {
-    if (member_sites().count(site) == 0) continue;
-    depart(site, cat(site, " left or ended attempts for which others had waited, again and again"),
-           "evict");
+    if (membership().member_sites().count(site) == 0) continue;
+    connections().depart(
+        site, cat(site, " left or ended attempts for which others had waited, again and again"),
+        "evict");
   }
 }
 
-void State::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason,
-                const std::string& of) {
+void Conduct::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason,
+                  const std::string& of) {
   wire::BanRecord record;
   record.key = key;
   record.until_unix_ms = span == 0
@@ -318,14 +321,15 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                              : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
   record.reason = base::to_utf8(reason);
   record.site = of;  // it may be out by now
-  for (const auto& [incarnation, process] : processes_) {
+  for (const auto& [incarnation, process] : processes()) {
     if (process.key != key) continue;
     record.site = process.site;
     Throttle& throttle = throttles_[process.token];
     ++throttle.bans;
-    throttle.banned_at = now_;
+    throttle.banned_at = now();
     throttle.open = false;
-    throttle.next_at = std::max(throttle.next_at, now_ + std::min(options_.out_max, kThrottleMin));
+    throttle.next_at =
+        std::max(throttle.next_at, now() + std::min(options().out_max, kThrottleMin));
   }
   journal(record);
   note("ban", {{"site", record.site},
@@ -336,31 +340,31 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
       [&](const ProcessRecord& process) {
         return process.key == key && !JCCL_PLANTED("the-banned-stay-in");
       },
-      ban_text(key, record.until_unix_ms, record.reason),
+      wording().ban_text(key, record.until_unix_ms, record.reason),
       [&](const std::string& site) { return cat(site, " is banned: ", reason); });
 }
 
 // Members go with their sites; the others are refused. How many sites went.
-std::size_t State::expel(const std::function<bool(const ProcessRecord&)>& whom,
-                         const std::string& refusal,
-                         const std::function<std::string(const std::string&)>& reason) {
+std::size_t Conduct::expel(const std::function<bool(const ProcessRecord&)>& whom,
+                           const std::string& refusal,
+                           const std::function<std::string(const std::string&)>& reason) {
   std::set<std::string> sites;
   std::vector<ConnId> outside;
-  for (const auto& [incarnation, process] : processes_) {
+  for (const auto& [incarnation, process] : processes()) {
     if (!whom(process)) continue;
     if (process.id != 0) sites.insert(process.site);
     if (process.id == 0 && process.connected()) outside.push_back(process.conn);
   }
   for (const ConnId conn : outside) refuse(conn, Code::kBanned, refusal);
-  for (const std::string& site : sites) evict(site, reason(site), "evict");
+  for (const std::string& site : sites) connections().evict(site, reason(site), "evict");
   return sites.size();
 }
 
 // The site had to go for what may be nobody's fault.
-void State::put_out(const std::string& site, base::Duration cost) {
-  if (ledger_.sites() < 3) return;
-  for (const ProcessRecord* process : shards_of(site))
-    blame_.departed(process->key, cost, options_.out_max, now_);
+void Conduct::put_out(const std::string& site, base::Duration cost) {
+  if (ledger().sites() < 3) return;
+  for (const ProcessRecord* process : connections().shards_of(site))
+    blame_.departed(process->key, cost, options().out_max, now());
 }
 
 }  // namespace jccl::protocol

@@ -7,16 +7,16 @@
 
 namespace jccl::protocol {
 
-using State = MasterMachine::State;
-
 namespace {
 
 constexpr std::size_t kHoldersMax = 32;  // named to one fetcher
-
+constexpr base::Duration kHoldsRest =
+    200 * base::kMillisecond;       // short holds take a third at most,
+constexpr int kHoldsRestTimes = 4;  // … longer ones a fifth
 }  // namespace
 
-bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
+bool StateSync::contributed(wire::PeerId id, const wire::Tag& tag) const {
+  const Standing& at = ledger().standing(tag);
   if (id == 0 || at.recent.empty()) return false;
   const wire::CommitRecord& last = at.recent.back();
   const auto below = [](const wire::Contributor& one, wire::PeerId other) {
@@ -33,8 +33,8 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
 // It is the process whose state revision 0 is. In a later life too, which may be let in by another
 // tag before it says that it has this one. Its number is enough to be waited for: who names it in
 // vain gains no more than who says that it fetches.
-bool State::has_first(const ProcessRecord& process, const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
+bool StateSync::has_first(const ProcessRecord& process, const wire::Tag& tag) const {
+  const Standing& at = ledger().standing(tag);
   if (process.shard >= at.sources.size()) return false;
   const wire::Incarnation source = at.sources[process.shard];
   const bool later = at.committed == 0 && !JCCL_PLANTED("source-of-one-life") &&
@@ -45,19 +45,19 @@ bool State::has_first(const ProcessRecord& process, const wire::Tag& tag) const 
 // That they may have it is, of those that are here, their own word. So while no holder is known
 // they are waited for as long as whoever brings an earlier revision, and no longer; for how long
 // those are that are away, the membership says.
-base::Time State::awaited_until(const Round& round) const {
+base::Time StateSync::awaited_until(const Round& round) const {
   const base::Time since = round.unheld_since;
   if (since == base::kNever || JCCL_PLANTED("awaited-for-ever")) return base::kNever;
-  return since + std::max(options_.silence, options_.restore_after);
+  return since + std::max(options().silence, options().restore_after);
 }
 
 // Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
-bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
-  const Standing& at = ledger_.standing(tag);
+bool StateSync::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
+  const Standing& at = ledger().standing(tag);
   const auto known = at.digests.find(shard);
-  if (known == at.digests.end()) return votes_awaited(tag);
-  const bool too_long = now_ >= awaited_until(rounds_.at(tag));
-  for (const auto& [incarnation, process] : processes_) {
+  if (known == at.digests.end()) return state_votes().votes_awaited(tag);
+  const bool too_long = now() >= awaited_until(rounds().at(tag));
+  for (const auto& [incarnation, process] : processes()) {
     if (process.id == 0 || process.shard != shard) continue;
     const bool believed = !too_long || !process.connected();
     // Not back since the master's restart, or lost again before its Resume: nothing known of it.
@@ -66,7 +66,7 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
     if (process.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;  // wants that revision itself
     }
-    const bool reported = holds_newest(process, tag);
+    const bool reported = state_votes().holds_newest(process, tag);
     const auto behind = process.behind.find(tag);
     if (!reported && behind != process.behind.end() && behind->second == at.committed &&
         !JCCL_PLANTED("waits-for-one-who-is-behind")) {
@@ -81,9 +81,9 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
 }
 
 // Somebody may turn out to be a holder, or is getting the newest revision just now.
-bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
-  const std::uint64_t newest = ledger_.standing(tag).committed;
-  const bool too_long = now_ >= awaited_until(rounds_.at(tag));
+bool StateSync::awaited(const wire::Tag& tag, std::uint32_t shard) const {
+  const std::uint64_t newest = ledger().standing(tag).committed;
+  const bool too_long = now() >= awaited_until(rounds().at(tag));
   const auto gets_it = [&](const auto& entry) {
     const ProcessRecord& process = entry.second;
     if (too_long && process.connected()) return false;
@@ -91,15 +91,15 @@ bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
     return process.shard == shard && offered != process.may_hold.end() &&
            offered->second == newest && !JCCL_PLANTED("fetcher-not-awaited");
   };
-  return may_publish(tag, shard) || std::any_of(processes_.begin(), processes_.end(), gets_it);
+  return may_publish(tag, shard) || std::any_of(processes().begin(), processes().end(), gets_it);
 }
 
 // Looked up once for all who ask: with a crowd of askers a look at all lives for each is n².
-Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
+Serving StateSync::serving(const wire::Tag& tag, std::uint32_t shard) const {
   Serving serving;
-  const auto& digests = ledger_.standing(tag).digests;
+  const auto& digests = ledger().standing(tag).digests;
   const auto known = digests.find(shard);
-  for (const auto& [incarnation, process] : processes_) {
+  for (const auto& [incarnation, process] : processes()) {
     if (known == digests.end()) break;
     if (!process.connected() || process.shard != shard) continue;
     const auto held = process.held.find(tag);
@@ -112,24 +112,67 @@ Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
 }
 
 // There are holders, but they can only dial out, like the asker.
-bool State::out_of_reach(const Serving& serving, const ProcessRecord& asker) const {
+bool StateSync::out_of_reach(const Serving& serving, const ProcessRecord& asker) const {
   return holders_of(serving, asker).empty() &&
          std::any_of(serving.holders.begin(), serving.holders.end(), [&](const ProcessRecord* one) {
            return one->incarnation != asker.incarnation;
          });
 }
 
-std::vector<wire::Member> State::holders_of(const Serving& serving,
-                                            const ProcessRecord& asker) const {
+std::vector<wire::Member> StateSync::holders_of(const Serving& serving,
+                                                const ProcessRecord& asker) const {
   std::vector<wire::Member> members, observers;
   for (const ProcessRecord* process : serving.holders) {
     if (process->incarnation == asker.incarnation) continue;
     if (process->addresses.empty() && asker.addresses.empty()) continue;
     auto& list = process->id != 0 ? members : observers;
-    if (list.size() < kHoldersMax) list.push_back(member_of(*process));
+    if (list.size() < kHoldersMax) list.push_back(membership().member_of(*process));
     if (members.size() == kHoldersMax) break;
   }
   return members.empty() ? observers : members;
+}
+
+// Whoever enters has to be current on all tags at one moment, and attempts in flight make newer
+// revisions yet: a hold is for the time after them.
+void StateSync::extend_holds() {
+  const bool in_flight = std::any_of(rounds().begin(), rounds().end(), [&](const auto& entry) {
+    return entry.second.running.has_value() && ledger().standing(entry.first).born;
+  });
+  if (!in_flight || JCCL_PLANTED("holds-end-before-rounds")) return;
+  for (auto& [site, until] : holds_) {
+    until = std::max(until, std::min(now() + kHoldMax, hold_began_ + kHoldInFlightMax));
+  }
+}
+
+// Rounds that are held have half of the time of their calls left, and twice what they usually take.
+// For a short hold all calls have the time.
+base::Time StateSync::held_until(base::Time until) const {
+  for (const auto& [tag, round] : rounds()) {
+    if (!ledger().standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
+    for (const auto& [incarnation, open] : round.ready) {
+      const base::Duration left = JCCL_PLANTED("half-a-call-is-enough") ? 0 : 2 * round.usual;
+      until =
+          std::min({until, open.since + (open.deadline - open.since) / 2, open.deadline - left});
+    }
+  }
+  return std::max(until, hold_began_ + kHoldMax);
+}
+
+// A hold ends in time, when rounds wait for the site anyway, or when it is gone.
+void StateSync::end_holds() {
+  if (holds_.empty()) return;
+  extend_holds();
+  const auto ended = std::erase_if(holds_, [&](const auto& hold) {
+    const bool over = now() >= held_until(hold.second) && !JCCL_PLANTED("hold-never-ends");
+    return over || stragglers().waited_for(hold.first) ||
+           connections().shards_of(hold.first).empty();
+  });
+  if (ended == 0) return;
+  const base::Duration held = now() - hold_began_;
+  const bool is_short = held <= 2 * kHoldMax || JCCL_PLANTED("long-holds-rest-shortly");
+  const base::Duration rest = std::max(kHoldsRest, (is_short ? 2 : kHoldsRestTimes) * held);
+  holds_rest_until_ = std::max(holds_rest_until_, now() + rest);
+  touch_all();
 }
 
 }  // namespace jccl::protocol

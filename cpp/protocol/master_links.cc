@@ -12,7 +12,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Status;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -23,8 +22,8 @@ constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 }  // namespace
 
-void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
-                          wire::PeerId named, bool juniors_pay) {
+void LinkFaults::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
+                               wire::PeerId named, bool juniors_pay) {
   const bool gone = member_record(reporter) == nullptr || member_record(named) == nullptr;
   if (named == reporter || gone) return;
   const auto [one, two] = std::minmax(reporter, named);
@@ -33,8 +32,8 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   auto& attempts = failed.first->second.attempts;
   round.memory.named[named].insert(reporter);
   if (!attempts.insert(attempt).second) return;
-  std::erase_if(cuts_, [&](const auto& cut) { return now_ >= cut.second.until + kFaultHalfLife; });
-  const auto [cut, first] = cuts_.try_emplace(keys_of(one, two), Cut{now_, 0, 0});
+  std::erase_if(cuts_, [&](const auto& cut) { return now() >= cut.second.until + kFaultHalfLife; });
+  const auto [cut, first] = cuts_.try_emplace(keys_of(one, two), Cut{now(), 0, 0});
   if (attempts.size() == 1) ++cut->second.rounds;
   const bool often = (cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives")) ||
                      (one_has_yielded(one, two) && !JCCL_PLANTED("who-yielded-begins-anew"));
@@ -47,19 +46,19 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
 }
 
 // Who leaves and comes again has another id.
-std::pair<wire::PublicKey, wire::PublicKey> State::keys_of(wire::PeerId one,
-                                                           wire::PeerId two) const {
-  const auto key = [&](wire::PeerId id) { return ledger_.members().at(id).key; };
+std::pair<wire::PublicKey, wire::PublicKey> LinkFaults::keys_of(wire::PeerId one,
+                                                                wire::PeerId two) const {
+  const auto key = [&](wire::PeerId id) { return ledger().members().at(id).key; };
   return std::minmax(key(one), key(two));
 }
 
 // Between members, that plans do without for a while.
-LinkSet State::avoided_links(base::Time now) const {
+LinkSet LinkFaults::avoided_links(base::Time now) const {
   LinkSet avoided;
   for (const auto& [keys, cut] : cuts_) {
     if (now >= cut.until) continue;
     std::vector<const wire::Member*> ones, others;
-    for (const auto& [id, member] : ledger_.members()) {
+    for (const auto& [id, member] : ledger().members()) {
       if (member.key == keys.first) ones.push_back(&member);
       if (member.key == keys.second) others.push_back(&member);
     }
@@ -76,8 +75,8 @@ LinkSet State::avoided_links(base::Time now) const {
 // links with several, as often as with that one, and the other end with fewer, has held the others;
 // so has a free key beside one that has served. If one end is cut off or goes, it is known why, and
 // says nothing of the other.
-void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since,
-                                bool juniors_pay) {
+void LinkFaults::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since,
+                                     bool juniors_pay) {
   const auto counts = [&](const ProcessRecord* process, const ProcessRecord* other) {
     return process != nullptr && other != nullptr &&
            (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"));
@@ -86,13 +85,15 @@ void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time s
                         std::pair{member_record(two), member_record(one)}};
   for (const auto& [process, other] : ends) {
     if (!counts(process, other) || weighs_nothing(*process, *other)) continue;
-    blame_.broke(process->key, broken_with(*other), now_);
+    conduct().blame_.broke(process->key, broken_with(*other), now());
   }
   const auto common = [&](const auto& end) {
     const auto& [process, other] = end;
     if (!counts(process, other)) return false;
-    const bool more = blame_.broken(process->key, 1, now_) > blame_.broken(other->key, 1, now_);
-    const bool often = blame_.broken_elsewhere(process->key, broken_with(*other), now_) >= 0;
+    const bool more = conduct().blame_.broken(process->key, 1, now()) >
+                      conduct().blame_.broken(other->key, 1, now());
+    const bool often =
+        conduct().blame_.broken_elsewhere(process->key, broken_with(*other), now()) >= 0;
     return more && (often || JCCL_PLANTED("an-accident-makes-a-common-end")) &&
            !JCCL_PLANTED("one-link-after-the-other-is-free");
   };
@@ -103,26 +104,28 @@ void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time s
     const bool junior = juniors_pay && is_junior(*process, *other) && !is_common[1 - i] &&
                         !JCCL_PLANTED("free-keys-hold-nobody");
     if (!is_common[i] && !junior) continue;
-    note_absence(process->site, junior ? in_trouble_since(*process) : since);
+    wait_charges().note_absence(process->site,
+                                junior ? wait_charges().in_trouble_since(*process) : since);
   }
 }
 
 // What links with one that has lied say of who has not is as good as its word.
-bool State::is_liar_beside(const ProcessRecord& other, const ProcessRecord& process) const {
-  return blame_.is_blamed(other.key, now_) && !blame_.is_blamed(process.key, now_) &&
+bool LinkFaults::is_liar_beside(const ProcessRecord& other, const ProcessRecord& process) const {
+  return conduct().blame_.is_blamed(other.key, now()) &&
+         !conduct().blame_.is_blamed(process.key, now()) &&
          !JCCL_PLANTED("liars-links-weigh-as-much");
 }
 
 // Of a link with a junior, against the one that has served: unless its links with as many juniors
 // as half of the others that are here have failed. That is no single one that breaks links under
 // one free key after the other.
-bool State::weighs_nothing(const ProcessRecord& process, const ProcessRecord& junior) const {
+bool LinkFaults::weighs_nothing(const ProcessRecord& process, const ProcessRecord& junior) const {
   if (is_liar_beside(junior, process)) return true;
   if (!is_junior(junior, process)) return false;
   if (JCCL_PLANTED("links-with-juniors-weigh-nothing")) return true;
   std::size_t broken = 0, others = 0;
-  for (const auto& [id, member] : ledger_.members()) {
-    const ProcessRecord* other = record_of(member.incarnation);
+  for (const auto& [id, member] : ledger().members()) {
+    const ProcessRecord* other = connections().record_of(member.incarnation);
     if (other == nullptr || !other->connected() || member.site == process.site) continue;
     ++others;
     const bool failed = cuts_.count(std::minmax(process.key, member.key)) > 0;
@@ -132,44 +135,46 @@ bool State::weighs_nothing(const ProcessRecord& process, const ProcessRecord& ju
 }
 
 // A token of one use is somebody's, and so are all keys that came by it.
-std::string State::broken_with(const ProcessRecord& other) {
+std::string LinkFaults::broken_with(const ProcessRecord& other) {
   return other.uses == 1 ? other.token : base::to_hex(other.key);
 }
 
 // Whether one of the two had to go of late for a link with just the other.
-bool State::one_has_yielded(wire::PeerId one, wire::PeerId two) const {
+bool LinkFaults::one_has_yielded(wire::PeerId one, wire::PeerId two) const {
   const ProcessRecord *process = member_record(one), *other = member_record(two);
   if (process == nullptr || other == nullptr) return false;
-  return blame_.yielded(process->key, other->key, now_) ||
-         blame_.yielded(other->key, process->key, now_);
+  return conduct().blame_.yielded(process->key, other->key, now()) ||
+         conduct().blame_.yielded(other->key, process->key, now());
 }
 
 // Not those with one that was put out for them.
-void State::forgive_links_with(wire::Incarnation incarnation) {
-  const ProcessRecord* process = record_of(incarnation);
+void LinkFaults::forgive_links_with(wire::Incarnation incarnation) {
+  const ProcessRecord* process = connections().record_of(incarnation);
   if (process == nullptr || JCCL_PLANTED("the-gone-leave-broken-links")) return;
-  blame_.forgive_links_with(broken_with(*process));
+  conduct().blame_.forgive_links_with(broken_with(*process));
 }
 
-const ProcessRecord* State::member_record(wire::PeerId id) const {
-  const auto found = ledger_.members().find(id);
-  return found == ledger_.members().end() ? nullptr : record_of(found->second.incarnation);
+const ProcessRecord* LinkFaults::member_record(wire::PeerId id) const {
+  const auto found = ledger().members().find(id);
+  return found == ledger().members().end() ? nullptr
+                                           : connections().record_of(found->second.incarnation);
 }
 
 // Values that no encoder writes, from one of three or more. Who of the two is wrong nobody can
 // tell, so it is their link's: no round goes over it again, and whoever has most such links goes.
-bool State::says_what_another_sent(const MasterAttempt& running, const Part& part,
-                                   const wire::Fail& fail) {
+bool LinkFaults::says_what_another_sent(const MasterAttempt& running, const Part& part,
+                                        const wire::Fail& fail) {
   return fail.cause == Code::kCorrupt && running.sites_left() >= 3 &&
          names_another(running, part, fail) && !JCCL_PLANTED("corrupt-ends-all");
 }
 
-bool State::names_another(const MasterAttempt& running, const Part& part, const wire::Fail& fail) {
+bool LinkFaults::names_another(const MasterAttempt& running, const Part& part,
+                               const wire::Fail& fail) {
   const bool other = fail.peer != part.id && running.parts().count(fail.peer) > 0;
   return other || (fail.cause == Code::kLinkLost && JCCL_PLANTED("links-to-nobody-break"));
 }
 
-std::string_view State::words_of(wire::ViolationKind kind) {
+std::string_view LinkFaults::words_of(wire::ViolationKind kind) {
   switch (kind) {
     case wire::ViolationKind::kChunk:
       return "names a chunk that the plan has not";
@@ -191,16 +196,17 @@ std::string_view State::words_of(wire::ViolationKind kind) {
 
 // One's word weighs little, and counts as such words of joiners do (blame.h): nobody is framed by
 // it. What most others saw is a fault like another result.
-void State::on_violation(const ProcessRecord& process, const wire::Violation& said) {
+void LinkFaults::on_violation(const ProcessRecord& process, const wire::Violation& said) {
   const ProcessRecord* sender = member_record(said.peer);
   if (process.id == 0 || sender == nullptr) return;
   if (sender->key == process.key || sender->site == process.site) return;
-  std::set<std::string> others = member_sites();
+  std::set<std::string> others = membership().member_sites();
   others.erase(sender->site);
   // Of two nobody can say which is wrong, and one is most of the others.
-  const bool counts = ledger_.sites() >= 3 && !JCCL_PLANTED("violations-are-free");
-  const bool by_most = counts && blame_.seen_by_most(sender->key, process.site, others, now_);
-  const bool fresh = !by_most && blame_.accused(sender->key, process.key, now_);
+  const bool counts = ledger().sites() >= 3 && !JCCL_PLANTED("violations-are-free");
+  const bool by_most =
+      counts && conduct().blame_.seen_by_most(sender->key, process.site, others, now());
+  const bool fresh = !by_most && conduct().blame_.accused(sender->key, process.key, now());
   if (!by_most && !fresh) return;  // written down once, however often it is said
   const std::string what = cat("a frame of round data ", words_of(said.kind));
   note("violation", {{"site", sender->site},
@@ -208,46 +214,46 @@ void State::on_violation(const ProcessRecord& process, const wire::Violation& sa
                      {"by", process.site},
                      {"text", what}});
   if (by_most) {
-    charge(*sender, Fault::kFrames, cat(what, ", as most others say"));
-    end_attempts_of(*sender, cat(name(*sender), " sent what no plan allows"));
+    conduct().charge(*sender, Fault::kFrames, cat(what, ", as most others say"));
+    end_attempts_of(*sender, cat(wording().name(*sender), " sent what no plan allows"));
   } else if (counts) {
-    charge(*sender, Fault::kFrame, cat(what, ", as ", process.site, " says"));
+    conduct().charge(*sender, Fault::kFrame, cat(what, ", as ", process.site, " says"));
   }
 }
 
 // Who sends that, and not what the others wait for, would hold them to their deadlines.
-void State::end_attempts_of(const ProcessRecord& process, const std::string& why) {
+void LinkFaults::end_attempts_of(const ProcessRecord& process, const std::string& why) {
   std::vector<wire::Tag> tags;
-  for (auto& [tag, round] : rounds_) {
+  for (auto& [tag, round] : rounds()) {
     const Part* part = round.running ? round.running->part_of(process.incarnation) : nullptr;
     if (part != nullptr && part->contributes() && !part->evicted) tags.push_back(tag);
   }
   for (const wire::Tag& tag : tags) {
-    note_spoilt(tag, std::string(process.site));
-    abort(tag, Code::kCorrupt, why, true);
+    stragglers().note_spoilt(tag, std::string(process.site));
+    attempts().abort(tag, Code::kCorrupt, why, true);
   }
 }
 
-bool State::hears_out(MasterAttempt& running) {
+bool LinkFaults::hears_out(MasterAttempt& running) {
   if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
-  if (!is_to_be_heard(running)) return false;
+  if (!stragglers().is_to_be_heard(running)) return false;
   running.heard_out = true;
-  running.judged_at = now_ + options_.silence / 4;
+  running.judged_at = now() + options().silence / 4;
   return true;
 }
 
 // Its START was lost with a connection, or with a master that stood still, so it could not send
 // yet what the others wait for. That is so once in a round: it might lose each START on purpose.
-bool State::began_late(Round& round, const Part& part) {
+bool LinkFaults::began_late(Round& round, const Part& part) {
   if (part.told_again == 0 || JCCL_PLANTED("lost-starts-are-silence")) return false;
-  if (now_ - part.told_again >= options_.silence) return false;
+  if (now() - part.told_again >= options().silence) return false;
   return round.memory.began_late.insert(part.id).second;
 }
 
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
 // hangs; between two that it hears the link is cut.
-void State::judge(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+void LinkFaults::judge(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
   std::string text;
   std::map<std::string, std::string> hung;  // by site
@@ -256,11 +262,12 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [named, reporters] : running.silent) {
     for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
     const Part& part = running.parts().at(named);
-    const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+    const ProcessRecord* process =
+        part.evicted ? nullptr : connections().record_of(part.incarnation);
     if (process == nullptr) continue;
-    const base::Duration silent = now_ - process->heard;
-    if (silent >= options_.silence / 2) {
-      hung[part.site] = cat(name(*process), " hangs: no heartbeat for ",
+    const base::Duration silent = now() - process->heard;
+    if (silent >= options().silence / 2) {
+      hung[part.site] = cat(wording().name(*process), " hangs: no heartbeat for ",
                             silent / base::kMillisecond, " ms; ", reporters.begin()->second);
       continue;
     }
@@ -280,57 +287,57 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [reporter, named] : cut) {
     remember_link(round, running.attempt(), reporter, named);
     cut_link(round, reporter, named);
-    ProcessRecord* process = record_of(running.parts().at(named).incarnation);
+    ProcessRecord* process = connections().record_of(running.parts().at(named).incarnation);
     if (process != nullptr) process->waited_since = std::min(process->waited_since, running.since);
   }
-  abort(tag, Code::kPeerLost, text, true);
-  for (const auto& [site, why] : hung) depart(site, why, "evict");
+  attempts().abort(tag, Code::kPeerLost, text, true);
+  for (const auto& [site, why] : hung) connections().depart(site, why, "evict");
 }
 
 // Plans do without the link for a while; each time it proves cut again, for longer. Where it held
 // an attempt, for as long as whoever holds one is out: one of its ends may do so on purpose.
-void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b, base::Duration held) {
+void LinkFaults::cut_link(Round& round, wire::PeerId a, wire::PeerId b, base::Duration held) {
   const auto [one, two] = std::minmax(a, b);
-  if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
+  if (ledger().members().count(a) == 0 || ledger().members().count(b) == 0) return;
   if (round.memory.cut.insert({one, two}).second) avoid_link(one, two, held);
 }
 
-void State::avoid_link(wire::PeerId one, wire::PeerId two, base::Duration held) {
+void LinkFaults::avoid_link(wire::PeerId one, wire::PeerId two, base::Duration held) {
   Cut& cut = cuts_[keys_of(one, two)];
-  if (now_ < cut.until) return;
+  if (now() < cut.until) return;
   const base::Duration paid = JCCL_PLANTED("links-hold-for-nothing") ? 0 : Held::kBack * held;
   const base::Duration usual = std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
-  cut.until = now_ + std::max(usual, std::min(paid, kSeniority));
+  cut.until = now() + std::max(usual, std::min(paid, kSeniority));
   ++cut.times;
-  note("cut", {{"link", cat(name(one), " ", name(two))},
-               {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
+  note("cut", {{"link", cat(wording().name(one), " ", wording().name(two))},
+               {"avoided_s", cat((cut.until - now()) / base::kSecond)}});
 }
 
 // In commits, as a member; what is more than kSeniority says nothing more.
-base::Duration State::served(const ProcessRecord& process) const {
+base::Duration LinkFaults::served(const ProcessRecord& process) const {
   const base::Duration now = process.in_commit ? process.served_to - process.served_since : 0;
-  return std::min(kSeniority, blame_.served(process.key) + now);
+  return std::min(kSeniority, conduct().blame_.served(process.key) + now);
 }
 
 // Not half as much; and not since it had to go for a link with just that one.
-bool State::served_less(const ProcessRecord& process, const ProcessRecord& other) const {
-  const bool yielded = blame_.yielded(process.key, other.key, now_);
+bool LinkFaults::served_less(const ProcessRecord& process, const ProcessRecord& other) const {
+  const bool yielded = conduct().blame_.yielded(process.key, other.key, now());
   return 2 * served(process) < served(other) &&
          (!yielded || JCCL_PLANTED("who-yielded-is-a-junior"));
 }
 
 // It came with a token for many, or with none, and has served for less: such keys are free, so that
 // a broken link weighs nothing against the other end.
-bool State::is_junior(const ProcessRecord& process, const ProcessRecord& other) const {
+bool LinkFaults::is_junior(const ProcessRecord& process, const ProcessRecord& other) const {
   const bool paid_for = process.uses == 1 && !JCCL_PLANTED("tokens-of-one-use-are-free");
   return !paid_for && served_less(process, other) && !JCCL_PLANTED("fresh-keys-weigh-as-much");
 }
 
 // With so many others it broke links of late: with each twice or more often, or with a third, too.
-std::size_t State::often_broken(const wire::PublicKey& key) const {
-  const std::size_t all = blame_.broken(key, 1, now_);
+std::size_t LinkFaults::often_broken(const wire::PublicKey& key) const {
+  const std::size_t all = conduct().blame_.broken(key, 1, now());
   const bool several = all >= 3 && !JCCL_PLANTED("links-broken-once-leave-no-trace");
-  return several ? all : blame_.broken(key, 2, now_);
+  return several ? all : conduct().blame_.broken(key, 2, now());
 }
 
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
@@ -339,8 +346,8 @@ std::size_t State::often_broken(const wire::PublicKey& key) const {
 // held against both its ends, so one that breaks links with several goes at last. Then the one that
 // has lied; then the one that has served for less; then the one that had to go less often, so that
 // the same two go by turns; at first the one that more others name, for mostly that one hangs.
-void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
-  RoundMemory& memory = rounds_.at(tag).memory;
+void LinkFaults::evict_worst_link(const wire::Tag& tag, const Status& why) {
+  RoundMemory& memory = rounds().at(tag).memory;
   std::map<wire::PeerId, std::set<wire::PeerId>> links, light;  // with whom
   std::set<wire::PeerId> juniors;
   for (const auto& [link, failures] : memory.link_failures) {
@@ -357,12 +364,12 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   // Links, others of late, lies, service, less the departures, by how many it is named.
   std::tuple<std::size_t, std::size_t, bool, bool, std::int64_t, std::size_t> most;
   for (const auto& [id, others] : links) {
-    const wire::PublicKey& key = ledger_.members().at(id).key;
-    const auto gone = static_cast<std::int64_t>(blame_.departures(key));
+    const wire::PublicKey& key = ledger().members().at(id).key;
+    const auto gone = static_cast<std::int64_t>(conduct().blame_.departures(key));
     const auto named = memory.named.find(id);
     const std::tuple rank{others.size(),
                           JCCL_PLANTED("links-leave-no-trace") ? 0 : often_broken(key),
-                          blame_.is_blamed(key, now_),
+                          conduct().blame_.is_blamed(key, now()),
                           juniors.count(id) > 0,
                           JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,
                           named == memory.named.end() ? std::size_t{0} : named->second.size()};
@@ -374,14 +381,16 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const ProcessRecord& process = *member_record(worst);
   for (const wire::PeerId by : links.at(worst)) {
     const ProcessRecord& other = *member_record(by);
-    if (!is_junior(process, other)) blame_.yield(process.key, other.key, now_);
+    if (!is_junior(process, other)) conduct().blame_.yield(process.key, other.key, now());
   }
-  const std::string site = ledger_.members().at(worst).site;
+  const std::string site = ledger().members().at(worst).site;
   // For as long as it has cost the others, at least.
-  const base::Time since = std::min(now_, in_trouble_since(process));
-  put_out(site, std::max(options_.silence, now_ - since));
-  evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
-        "evict");
+  const base::Time since = std::min(now(), wait_charges().in_trouble_since(process));
+  conduct().put_out(site, std::max(options().silence, now() - since));
+  connections().evict(site,
+                      cat(wording().name(worst), " has no link to ", std::get<0>(most),
+                          " of its peers; ", why.text),
+                      "evict");
   // It may be why the others' failed, too: what it sent became something else on all of them.
   if (JCCL_PLANTED("what-one-broke-puts-others-out")) return;
   memory.link_failures.clear(), memory.named.clear(), memory.cut.clear();
@@ -389,27 +398,28 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
 
 // Some plans want that of two at least one can be dialled. The one that has served for less goes,
 // if there is a plan without it: anybody can say that it has no address.
-void State::evict_one_that_only_dials(const wire::Tag& tag, const Status& why) {
-  const std::vector<Part> parts = parts_for(tag);
+void LinkFaults::evict_one_that_only_dials(const wire::Tag& tag, const Status& why) {
+  const std::vector<Part> parts = forming().parts_for(tag);
   const ProcessRecord* least = nullptr;
   std::size_t dial = 0;
   for (const Part& part : parts) {
-    const ProcessRecord* process = record_of(part.incarnation);
+    const ProcessRecord* process = connections().record_of(part.incarnation);
     if (process == nullptr || !process->addresses.empty()) continue;
     ++dial;
     if (least == nullptr || served(*process) <= served(*least)) least = process;
   }
-  if (dial >= 2 && ledger_.sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
+  if (dial >= 2 && ledger().sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
     std::vector<Part> others;
     std::copy_if(parts.begin(), parts.end(), std::back_inserter(others),
                  [&](const Part& part) { return part.site != least->site; });
-    if (plans_for(tag, others, bad_links(tag, false)).ok()) {
+    if (forming().plans_for(tag, others, forming().bad_links(tag, false)).ok()) {
       const std::string site = least->site;
-      put_out(site, options_.silence);
-      return evict(site, cat(name(*least), " can only dial out; ", why.text), "evict");
+      conduct().put_out(site, options().silence);
+      return connections().evict(
+          site, cat(wording().name(*least), " can only dial out; ", why.text), "evict");
     }
   }
-  reject_all(tag, why.code, why.text);
+  forming().reject_all(tag, why.code, why.text);
 }
 
 }  // namespace jccl::protocol

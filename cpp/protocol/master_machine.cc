@@ -21,20 +21,13 @@ using base::Time;
 
 namespace {
 
-constexpr int kSweepsMax = 4096;                           // of one event
-constexpr Duration kHoldsRest = 200 * base::kMillisecond;  // short holds take a third at most,
-constexpr int kHoldsRestTimes = 4;                         // … longer ones a fifth
+constexpr int kSweepsMax = 4096;  // of one event
 
 }  // namespace
 
 MasterMachine::State::State(MasterOptions options, Planner planner,
                             const std::vector<wire::Record>& records, Time now)
-    : options_(options),
-      planner_(std::move(planner)),
-      ledger_(options.history),
-      now_(now),
-      last_(now),
-      started_at_(now) {
+    : Frame(std::move(options), std::move(planner), now) {
   for (const wire::Record& record : records) ledger_.apply(record);
   begun_ = took_over_ = ledger_.begun();
   for (const auto& [id, member] : ledger_.members()) {
@@ -262,48 +255,6 @@ void MasterMachine::State::drop_unused_tags() {
                         ledger_.tags().count(at->first) == 0 && !is_claimed(&round);
     at = unused ? rounds_.erase(at) : std::next(at);
   }
-}
-
-// Whoever enters has to be current on all tags at one moment, and attempts in flight make newer
-// revisions yet: a hold is for the time after them.
-void MasterMachine::State::extend_holds() {
-  const bool in_flight = std::any_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-    return entry.second.running.has_value() && ledger_.standing(entry.first).born;
-  });
-  if (!in_flight || JCCL_PLANTED("holds-end-before-rounds")) return;
-  for (auto& [site, until] : holds_) {
-    until = std::max(until, std::min(now_ + kHoldMax, hold_began_ + kHoldInFlightMax));
-  }
-}
-
-// Rounds that are held have half of the time of their calls left, and twice what they usually take.
-// For a short hold all calls have the time.
-Time MasterMachine::State::held_until(Time until) const {
-  for (const auto& [tag, round] : rounds_) {
-    if (!ledger_.standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
-    for (const auto& [incarnation, open] : round.ready) {
-      const Duration left = JCCL_PLANTED("half-a-call-is-enough") ? 0 : 2 * round.usual;
-      until =
-          std::min({until, open.since + (open.deadline - open.since) / 2, open.deadline - left});
-    }
-  }
-  return std::max(until, hold_began_ + kHoldMax);
-}
-
-// A hold ends in time, when rounds wait for the site anyway, or when it is gone.
-void MasterMachine::State::end_holds() {
-  if (holds_.empty()) return;
-  extend_holds();
-  const auto ended = std::erase_if(holds_, [&](const auto& hold) {
-    const bool over = now_ >= held_until(hold.second) && !JCCL_PLANTED("hold-never-ends");
-    return over || waited_for(hold.first) || shards_of(hold.first).empty();
-  });
-  if (ended == 0) return;
-  const Duration held = now_ - hold_began_;
-  const bool is_short = held <= 2 * kHoldMax || JCCL_PLANTED("long-holds-rest-shortly");
-  const Duration rest = std::max(kHoldsRest, (is_short ? 2 : kHoldsRestTimes) * held);
-  holds_rest_until_ = std::max(holds_rest_until_, now_ + rest);
-  touch_all();
 }
 
 void MasterMachine::State::touch_all() {

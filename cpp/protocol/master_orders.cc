@@ -13,7 +13,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Status;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -28,8 +27,8 @@ wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(
 
 }  // namespace
 
-void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
-  if (is_revoked(shown.token) && !JCCL_PLANTED("revoked-operators-order")) {
+void OperatorOrders::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
+  if (conduct().is_revoked(shown.token) && !JCCL_PLANTED("revoked-operators-order")) {
     const Status revoked = revoked_status(shown.token);
     return refuse(conn, revoked.code, revoked.text);
   }
@@ -42,7 +41,7 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
                    {"by", base::to_hex(shown.key)},
                    {"token", shown.token},
                    {"text", order.reason}});
-    fx_.record.emplace_back(conn, order.reason);
+    all().fx_.record.emplace_back(conn, order.reason);
     return close(conn);
   }
   const wire::OrderReply reply = carry_out(order);
@@ -55,7 +54,7 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
   close(conn);
 }
 
-wire::OrderReply State::carry_out(const wire::Order& order) {
+wire::OrderReply OperatorOrders::carry_out(const wire::Order& order) {
   if (order.span != bounded(order.span)) {
     return refusal(Code::kInvalid, "a ban's time is 0 (for good) to ten years");
   }
@@ -65,32 +64,35 @@ wire::OrderReply State::carry_out(const wire::Order& order) {
   return order_of_key(order);
 }
 
-wire::OrderReply State::kick(const wire::Order& order) {
+wire::OrderReply OperatorOrders::kick(const wire::Order& order) {
   const std::string why = order.reason.empty() ? "" : cat(": ", order.reason);
-  take_claims_back(order.subject);
-  if (member_sites().count(order.subject) == 0) {
+  state_birth().take_claims_back(order.subject);
+  if (membership().member_sites().count(order.subject) == 0) {
     return kick_candidate(order.subject, cat(order.subject, " was sent away by an operator", why));
   }
-  keep_seat(order.subject);
-  evict(order.subject, cat(order.subject, " was evicted by an operator", why), "evict");
+  seats().keep_seat(order.subject);
+  connections().evict(order.subject, cat(order.subject, " was evicted by an operator", why),
+                      "evict");
   return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
 }
 
 // It was never let in, so it has no claim to the name: that may be what the order is about.
-wire::OrderReply State::kick_candidate(const std::string& site, const std::string& why) {
+wire::OrderReply OperatorOrders::kick_candidate(const std::string& site, const std::string& why) {
   std::vector<wire::Incarnation> processes;
-  for (const ProcessRecord* process : shards_of(site)) processes.push_back(process->incarnation);
+  for (const ProcessRecord* process : connections().shards_of(site))
+    processes.push_back(process->incarnation);
   if (processes.empty() || JCCL_PLANTED("candidates-not-kicked")) {
     return refusal(Code::kInvalid,
                    cat("no member has the site ", site, ", and nobody waits outside with it"));
   }
-  for (const wire::Incarnation incarnation : processes) drop_observer(incarnation, why);
+  for (const wire::Incarnation incarnation : processes)
+    connections().drop_observer(incarnation, why);
   return {Code::kOk, cat(site, " was no member and is sent away; it may come back: see ban")};
 }
 
 // The site goes by itself, as nobody but its program knows when that costs the others nothing.
-wire::OrderReply State::drain(const wire::Order& order) {
-  const std::vector<ProcessRecord*> shards = shards_of(order.subject);
+wire::OrderReply OperatorOrders::drain(const wire::Order& order) {
+  const std::vector<ProcessRecord*> shards = connections().shards_of(order.subject);
   if (shards.empty()) {
     return refusal(Code::kInvalid, cat("nobody has the site ", order.subject));
   }
@@ -102,29 +104,30 @@ wire::OrderReply State::drain(const wire::Order& order) {
   return {Code::kOk, cat(order.subject, " is asked to leave, and does so between two rounds")};
 }
 
-wire::OrderReply State::order_of_key(const wire::Order& order) {
+wire::OrderReply OperatorOrders::order_of_key(const wire::Order& order) {
   wire::PublicKey key{};
   if (!base::from_hex(order.subject, key)) {
     return refusal(Code::kInvalid, cat("'", order.subject, "' is no key of 64 hex digits"));
   }
   if (order.verb == wire::OrderVerb::kAdmit) {
-    if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
-    processes_changed_ = true;
-    const bool all = options_.admission == Admission::kAuto;
-    if (const Ban* held = ban_of(key); held != nullptr && !JCCL_PLANTED("the-banned-may-come-in")) {
+    if (!ledger().let_in(key)) journal(wire::AdmitRecord{key});
+    connections().processes_changed_ = true;
+    const bool all = options().admission == Admission::kAuto;
+    if (const Ban* held = conduct().ban_of(key);
+        held != nullptr && !JCCL_PLANTED("the-banned-may-come-in")) {
       return {Code::kOk, cat("the key ", brief_key(key), "… may come in when its ban is over: ",
-                             ban_text(key, held->until_unix_ms, held->reason))};
+                             wording().ban_text(key, held->until_unix_ms, held->reason))};
     }
     return {Code::kOk, cat("the key ", brief_key(key), "… may come in",
                            all ? ", as all newcomers may: this run has --admission auto" : "")};
   }
   if (order.verb == wire::OrderVerb::kBan) {
-    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason, "");
+    conduct().ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason, "");
     return {Code::kOk,
             cat("the key ", brief_key(key), "… is banned ",
                 order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};
   }
-  const Ban* held = ban_of(key);
+  const Ban* held = conduct().ban_of(key);
   if (held == nullptr) {
     return refusal(Code::kInvalid, cat("the key ", brief_key(key), "… is not banned"));
   }
@@ -132,11 +135,11 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
   return {Code::kOk, cat("the key ", brief_key(key), "… is pardoned")};
 }
 
-wire::OrderReply State::revoke(const wire::Order& order) {
+wire::OrderReply OperatorOrders::revoke(const wire::Order& order) {
   if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
-  const bool known = ledger_.tokens().count(order.subject) > 0;
+  const bool known = ledger().tokens().count(order.subject) > 0;
   journal(wire::TokenRecord{order.subject, true, {}, 0});
-  const std::size_t left = expel(
+  const std::size_t left = conduct().expel(
       [&](const ProcessRecord& process) {
         return process.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
       },

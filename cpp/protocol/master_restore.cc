@@ -13,7 +13,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Wish;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -40,11 +39,11 @@ std::uint64_t number_of(const Standing& at, const Ballot& digests) {
 }  // namespace
 
 // What sites bring with all their shards, unless they are getting another state already.
-std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) const {
-  const Standing& at = ledger_.standing(tag);
+std::map<std::string, Ballot> StateRestore::offered(const wire::Tag& tag, bool wished) const {
+  const Standing& at = ledger().standing(tag);
   std::map<std::string, std::map<std::uint32_t, wire::Digest>> sites;
-  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    const ProcessRecord* process = record_of(incarnation);
+  for (const wire::Incarnation incarnation : rounds().at(tag).asking) {
+    const ProcessRecord* process = connections().record_of(incarnation);
     if (process == nullptr || process->syncs.count(tag) == 0) continue;
     const AskedSync& asked = process->syncs.at(tag);
     if (asked.fetching || (wished && asked.sync.restore == Wish::kNone)) continue;
@@ -61,42 +60,43 @@ std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) 
   return whole;
 }
 
-bool State::may_restore(const std::string& site) const {
-  const auto& processes = processes_at(site);
+bool StateRestore::may_restore(const std::string& site) const {
+  const auto& ids = connections().processes_at(site);
   return JCCL_PLANTED("anybody-restores") ||
-         std::all_of(processes.begin(), processes.end(),
-                     [&](wire::Incarnation one) { return processes_.at(one).may_order; });
+         std::all_of(ids.begin(), ids.end(),
+                     [&](wire::Incarnation one) { return processes().at(one).may_order; });
 }
 
 // What all processes of a site wish: its shards go back together.
-Wish State::wish_of(const std::string& site, const wire::Tag& tag) const {
+Wish StateRestore::wish_of(const std::string& site, const wire::Tag& tag) const {
   Wish least = Wish::kAgain;
-  for (const wire::Incarnation one : processes_at(site)) {
-    const auto asked = processes_.at(one).syncs.find(tag);
+  for (const wire::Incarnation one : connections().processes_at(site)) {
+    const auto asked = processes().at(one).syncs.find(tag);
     least = std::min(
-        least, asked == processes_.at(one).syncs.end() ? Wish::kNone : asked->second.sync.restore);
+        least, asked == processes().at(one).syncs.end() ? Wish::kNone : asked->second.sync.restore);
   }
   return least;
 }
 
 // The newest revision is an operator's, and somebody has it.
-bool State::wish_stands(const wire::Tag& tag) const {
-  return ledger_.standing(tag).is_as_wished() &&
+bool StateRestore::wish_stands(const wire::Tag& tag) const {
+  return ledger().standing(tag).is_as_wished() &&
          (JCCL_PLANTED("lost-wish-stands") ||
-          std::any_of(processes_.begin(), processes_.end(),
-                      [&](const auto& entry) { return holds_newest(entry.second, tag); }));
+          std::any_of(processes().begin(), processes().end(), [&](const auto& entry) {
+            return state_votes().holds_newest(entry.second, tag);
+          }));
 }
 
 // The newest revision is about to be known: gone back from before that, what all members hold were
 // no revision, and nothing to go back to if the operator dies.
-bool State::is_to_be_decided(const wire::Tag& tag) const {
-  return undecided(tag) && dispute(tag).empty() && votes_awaited(tag) &&
-         !JCCL_PLANTED("restores-before-the-vote");
+bool StateRestore::is_to_be_decided(const wire::Tag& tag) const {
+  return state_votes().undecided(tag) && state_votes().dispute(tag).empty() &&
+         state_votes().votes_awaited(tag) && !JCCL_PLANTED("restores-before-the-vote");
 }
 
-void State::restore_by_wish(const wire::Tag& tag) {
-  const Standing& at = ledger_.standing(tag);
-  if (!at.born || wish_stands(tag) || rounds_.at(tag).running.has_value()) return;
+void StateRestore::restore_by_wish(const wire::Tag& tag) {
+  const Standing& at = ledger().standing(tag);
+  if (!at.born || wish_stands(tag) || rounds().at(tag).running.has_value()) return;
   if (is_to_be_decided(tag)) return;
   for (const auto& [site, digests] : offered(tag, true)) {
     if (is_newest(at, digests) || !may_restore(site)) continue;
@@ -109,15 +109,15 @@ void State::restore_by_wish(const wire::Tag& tag) {
 
 // A run that goes on from fresh parameters, since a script found no checkpoint, has lost all that
 // it learnt. So a state that is no revision with a number takes a wish that says so.
-std::string State::unknown_text(const wire::Tag& tag, const std::string& site,
-                                const Ballot& digests) const {
-  const Standing& at = ledger_.standing(tag);
+std::string StateRestore::unknown_text(const wire::Tag& tag, const std::string& site,
+                                       const Ballot& digests) const {
+  const Standing& at = ledger().standing(tag);
   if (wish_of(site, tag) >= Wish::kAny || JCCL_PLANTED("restores-unknown-states")) return {};
   if (number_of(at, digests) > 0) return {};
   const std::string what =
       digests == at.first ? cat("the one that ", tag, " began with")
                           : cat("no revision of ", tag, " that the journal remembers (the ",
-                                "last ", options_.history, "): perhaps no checkpoint was found");
+                                "last ", options().history, "): perhaps no checkpoint was found");
   return cat("the state that ", site, " wishes back is ", what,
              R"(. restore="any" makes the run go on from it all the same)");
 }
@@ -125,9 +125,9 @@ std::string State::unknown_text(const wire::Tag& tag, const std::string& site,
 // Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
 // once is over: a script that is started again with it goes on with the run. One that was undone,
 // as nobody had that state any more, is none that was fulfilled.
-bool State::answer_wish(ProcessRecord& process, const wire::Tag& tag) {
+bool StateRestore::answer_wish(ProcessRecord& process, const wire::Tag& tag) {
   AskedSync& asked = process.syncs.at(tag);
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   const Wish wish = asked.sync.restore;
   if (wish == Wish::kNone) return false;
   const auto newest = at.digests.find(process.shard);
@@ -137,38 +137,40 @@ bool State::answer_wish(ProcessRecord& process, const wire::Tag& tag) {
   };
   if (at.was_granted(is_it) && wish < Wish::kAgain) return false;
   if (!may_restore(process.site)) {
-    reply_refused(
+    state_sync().reply_refused(
         process, tag, Code::kAuth,
         "restore is an operator's: join with a token of the role admin (jccl token create --from "
         "run.secret --role admin); without tokens, from the master's machine");
   } else if (wish_stands(tag)) {
-    reply_refused(
+    state_sync().reply_refused(
         process, tag, Code::kMismatch,
         cat(restored_text(tag), "; ", process.site, " wishes another one. One peer restores: call ",
             "without restore here, or again after the run's next revision"));
   } else if (const std::string why = refused_text(process, tag); !why.empty()) {
-    reply_refused(process, tag, Code::kMismatch, why);
-  } else if (rounds_.at(tag).running.has_value()) {
-    reply_wait(process, asked, "goes back to this state when the attempt under way has ended");
+    state_sync().reply_refused(process, tag, Code::kMismatch, why);
+  } else if (rounds().at(tag).running.has_value()) {
+    state_sync().reply_wait(process, asked,
+                            "goes back to this state when the attempt under way has ended");
   } else if (is_to_be_decided(tag)) {
-    reply_wait(
+    state_sync().reply_wait(
         process, asked,
         cat("goes back to this state when revision ", at.committed, " of ", tag, " is published"));
   } else {
-    reply_wait(process, asked, cat("waits for all shards of ", process.site, " to restore ", tag));
+    state_sync().reply_wait(process, asked,
+                            cat("waits for all shards of ", process.site, " to restore ", tag));
   }
   return true;
 }
 
-std::string State::refused_text(const ProcessRecord& process, const wire::Tag& tag) const {
+std::string StateRestore::refused_text(const ProcessRecord& process, const wire::Tag& tag) const {
   const auto sites = offered(tag, true);
   const auto own = sites.find(process.site);
   return own == sites.end() ? std::string() : unknown_text(tag, own->first, own->second);
 }
 
 // The newest earlier revision that somebody brings; of = 0: there is none.
-wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
+wire::RestoreRecord StateRestore::fallback(const wire::Tag& tag) const {
+  const Standing& at = ledger().standing(tag);
   wire::RestoreRecord best;
   for (const auto& [site, digests] : offered(tag, false)) {
     const std::uint64_t of =
@@ -180,8 +182,8 @@ wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
   return best;
 }
 
-std::string State::lost_text(const wire::Tag& tag, const std::string& what) const {
-  const Standing& at = ledger_.standing(tag);
+std::string StateRestore::lost_text(const wire::Tag& tag, const std::string& what) const {
+  const Standing& at = ledger().standing(tag);
   const std::string lost = cat("every holder of ", what, " is gone");
   for (const auto& [site, digests] : offered(tag, false)) {
     const std::uint64_t of = number_of(at, digests);
@@ -192,44 +194,44 @@ std::string State::lost_text(const wire::Tag& tag, const std::string& what) cons
   return lost;
 }
 
-std::string State::fallback_text(const wire::Tag& tag) const {
+std::string StateRestore::fallback_text(const wire::Tag& tag) const {
   const wire::RestoreRecord back = fallback(tag);
   if (back.of == 0) return {};
-  return cat("no holder of revision ", ledger_.standing(tag).committed, " of ", tag,
+  return cat("no holder of revision ", ledger().standing(tag).committed, " of ", tag,
              " is left; the run goes back to revision ", back.of, ", which ", back.site,
-             " has, if none comes within ", options_.restore_after / base::kSecond, " s");
+             " has, if none comes within ", options().restore_after / base::kSecond, " s");
 }
 
 // Nobody has the newest revision: how long until that is said. Who has a checkpoint of an earlier
 // one may be on the way, and is waited for as long as those wait who brought theirs.
-base::Duration State::lost_after(const wire::Tag& tag) const {
+base::Duration StateRestore::lost_after(const wire::Tag& tag) const {
   const bool may_go_back =
-      !ledger_.standing(tag).decided.empty() && !JCCL_PLANTED("lost-before-checkpoints-come");
-  return may_go_back ? std::max(options_.silence, options_.restore_after) : options_.silence;
+      !ledger().standing(tag).decided.empty() && !JCCL_PLANTED("lost-before-checkpoints-come");
+  return may_go_back ? std::max(options().silence, options().restore_after) : options().silence;
 }
 
 // Nobody has the newest revision, for so long that nobody is waited for.
-void State::restore_by_loss(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+void StateRestore::restore_by_loss(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
   const base::Time since = round.lost_since;
   const base::Duration patience =
-      JCCL_PLANTED("goes-back-at-once") ? options_.silence / 2 : options_.restore_after;
+      JCCL_PLANTED("goes-back-at-once") ? options().silence / 2 : options().restore_after;
   if (since == base::kNever) return;
   wire::RestoreRecord back = fallback(tag);
   if (back.of >= round.brought) {
     round.brought = back.of;
-    round.brought_at = now_;
+    round.brought_at = now();
   }
-  if (now_ < since + patience || back.of == 0) return;
+  if (now() < since + patience || back.of == 0) return;
   // Whose call has just ended may be about to call again.
-  const bool better = back.of < round.brought && now_ < round.brought_at + options_.silence;
+  const bool better = back.of < round.brought && now() < round.brought_at + options().silence;
   if (better && !JCCL_PLANTED("between-two-calls-is-gone")) return;
   restore(std::move(back));
 }
 
-void State::restore(wire::RestoreRecord back) {
+void StateRestore::restore(wire::RestoreRecord back) {
   const wire::Tag tag = back.tag;
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   back.revision = at.committed + 1;
   back.of = number_of(at, back.digests);
   note("restore", {{"tag", tag},
@@ -238,25 +240,25 @@ void State::restore(wire::RestoreRecord back) {
                    {"of", back.of > 0 ? cat(back.of) : "unknown"},
                    {"digest", base::to_hex(back.digests.front())}});
   journal(std::move(back));
-  Round& round = rounds_.at(tag);
+  Round& round = rounds().at(tag);
   round.poll.reset();
   round.lost_since = round.unheld_since = base::kNever;
   round.brought = 0;
   const std::string text = restored_text(tag);
-  reject_all(tag, Code::kResync, text);
-  for (auto& [incarnation, process] : processes_) {
+  forming().reject_all(tag, Code::kResync, text);
+  for (auto& [incarnation, process] : processes()) {
     const bool concerned =
         process.id != 0 || process.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
     if (concerned && process.connected() && process.resumed) tell_of_restore(process, tag, text);
   }
-  roster_dirty_ = processes_changed_ = true;
+  membership().roster_dirty_ = connections().processes_changed_ = true;
   touch(tag);
 }
 
 // To who was away when the run went back to an older state than its own.
-void State::tell_what_was_lost(ProcessRecord& process, const AskedSync& asked) {
+void StateRestore::tell_what_was_lost(ProcessRecord& process, const AskedSync& asked) {
   const wire::Tag& tag = asked.sync.tag;
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   if (at.restores.empty()) return;
   const wire::RestoreRecord& last = at.restores.back();
   const bool lost = std::any_of(at.decided.begin(), at.decided.end(), [&](const Revision& one) {
@@ -266,14 +268,15 @@ void State::tell_what_was_lost(ProcessRecord& process, const AskedSync& asked) {
   if (lost) tell_of_restore(process, tag, restored_text(tag));
 }
 
-void State::tell_of_restore(ProcessRecord& process, const wire::Tag& tag, const std::string& text) {
-  const std::uint64_t newest = ledger_.standing(tag).restores.back().revision;
+void StateRestore::tell_of_restore(ProcessRecord& process, const wire::Tag& tag,
+                                   const std::string& text) {
+  const std::uint64_t newest = ledger().standing(tag).restores.back().revision;
   if (std::exchange(process.told_back[tag], newest) == newest) return;
   send(process, wire::Notice{text});
 }
 
-std::string State::restored_text(const wire::Tag& tag) const {
-  const wire::RestoreRecord& last = ledger_.standing(tag).restores.back();
+std::string StateRestore::restored_text(const wire::Tag& tag) const {
+  const wire::RestoreRecord& last = ledger().standing(tag).restores.back();
   return cat("the run went back to ", last.of > 0 ? cat("revision ", last.of) : "an earlier state",
              " of ", tag, ", which ", last.site, " had, as revision ", last.revision);
 }

@@ -18,80 +18,79 @@ using base::cat;
 using base::Code;
 using base::Status;
 using base::Time;
-using State = MasterMachine::State;
 
-void State::on_ready(ProcessRecord& process, const wire::Ready& ready) {
+void Forming::on_ready(ProcessRecord& process, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const auto refused = [&](Code code, std::string text) {
     send(process, wire::Reject{ready.round, code, std::move(text), ready.call});
   };
   if (!base::is_usable_weight(ready.weight)) {
-    charge(process, Fault::kBadCall, "a weight that is none");
+    conduct().charge(process, Fault::kBadCall, "a weight that is none");
     return refused(Code::kInvalid, cat("a weight is 0 or between ", base::kWeightMin, " and ",
                                        base::kWeightMax, ", not ", ready.weight));
   }
-  if (const auto no = open_tag(process, tag)) return refused(no->code, no->text);
-  Round& round = rounds_.at(tag);
+  if (const auto no = state_sync().open_tag(process, tag)) return refused(no->code, no->text);
+  Round& round = rounds().at(tag);
   if (answer_ready_out_of_turn(process, ready) || !state_fits(process, ready)) return;
   process.edit_noted.erase(tag);
   OpenReady open;
   open.ready = ready;
-  open.since = now_;
+  open.since = now();
   const base::Duration left = bounded(ready.deadline);
-  open.deadline = now_ + left - margin_of(left);
+  open.deadline = now() + left - margin_of(left);
   auto& [call, first] = process.asked[tag];
-  if (std::exchange(call, ready.call) != ready.call || first == 0) first = now_;
+  if (std::exchange(call, ready.call) != ready.call || first == 0) first = now();
   open.called = first;
-  open.time = now_ + left - first;
+  open.time = now() + left - first;
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   if (!ready.before.empty()) round.before = ready.before;
-  for (const auto& [other, one] : rounds_) {
+  for (const auto& [other, one] : rounds()) {
     if (one.before == tag) touch(other);
   }
   round.ready[process.incarnation] = std::move(open);
   if (process.id == 0)
-    processes_changed_ = true;
+    connections().processes_changed_ = true;
   else
-    enter(tag, process.site);
+    membership().enter(tag, process.site);
   touch(tag);
 }
 
-bool State::answer_ready_out_of_turn(ProcessRecord& process, const wire::Ready& ready) {
+bool Forming::answer_ready_out_of_turn(ProcessRecord& process, const wire::Ready& ready) {
   const wire::RoundName& name = ready.round;
-  const Standing& at = ledger_.standing(name.tag);
+  const Standing& at = ledger().standing(name.tag);
   const auto resync = [&](std::string text) {
     send(process, wire::Reject{name, Code::kResync, text, ready.call});
     note("reject", {{"site", process.site}, {"tag", name.tag}, {"text", std::move(text)}});
     return true;
   };
-  auto& running = rounds_[name.tag].running;
+  auto& running = rounds()[name.tag].running;
   if (running.has_value() && running->round() == name) {
     Part* part = running->part_of(process.incarnation);
     if (JCCL_PLANTED("new-call-in-old-attempt") && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
-      start_late(process, *part, *running);
+      attempts().start_late(process, *part, *running);
       return true;
     }
     if (part != nullptr) {
-      drop_part(process, name.tag, *part, Fault::kWithdrawal,
-                cat(this->name(process), " called anew"));
+      attempts().drop_part(process, name.tag, *part, Fault::kWithdrawal,
+                           cat(wording().name(process), " called anew"));
     }
   }
   if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
     if (at.born) {
-      if (at.is_restored()) return resync(restored_text(name.tag));
+      if (at.is_restored()) return resync(state_restore().restored_text(name.tag));
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
-    take_back(process.site, name.tag);
+    stragglers().take_back(process.site, name.tag);
     if (!JCCL_PLANTED("old-ready-dropped")) send(process, wire::Moved{name, at.committed});
     return true;
   }
   if (name.n > at.committed + 1) {
     const std::string ahead =
         cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ");
-    charge_invented(process, ahead);
+    conduct().charge_invented(process, ahead);
     return resync(cat(ahead, at.committed));
   }
   if (process.id == 0 && at.born && process.syncs.count(name.tag) == 0) {
@@ -100,9 +99,9 @@ bool State::answer_ready_out_of_turn(ProcessRecord& process, const wire::Ready& 
   return false;
 }
 
-bool State::state_fits(ProcessRecord& process, const wire::Ready& ready) {
+bool Forming::state_fits(ProcessRecord& process, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   const auto no = [&](Code code, std::string text) {
     send(process, wire::Reject{ready.round, code, text, ready.call});
     note("reject", {{"site", process.site}, {"tag", tag}, {"text", std::move(text)}});
@@ -113,25 +112,28 @@ bool State::state_fits(ProcessRecord& process, const wire::Ready& ready) {
       return no(at.committed > 0 ? Code::kMismatch : Code::kResync,
                 cat(tag, " has no snapshot yet: synchronise it first"));
     }
-    if (is_state(tag)) return no(Code::kMismatch, cat(tag, " is about to be a state tag"));
+    if (state_sync().is_state(tag))
+      return no(Code::kMismatch, cat(tag, " is about to be a state tag"));
     return true;
   }
   if (!ready.has_state) {
-    charge_invented(process, cat("a call without state on ", tag));
+    conduct().charge_invented(process, cat("a call without state on ", tag));
     return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
   }
   if (ready.revision > at.committed) {
-    charge_invented(process, cat("revision ", ready.revision, " of ", tag, ", which is none"));
+    conduct().charge_invented(process,
+                              cat("revision ", ready.revision, " of ", tag, ", which is none"));
   }
   if (ready.revision != at.committed) {
-    if (at.is_restored()) return no(Code::kResync, restored_text(tag));
+    if (at.is_restored()) return no(Code::kResync, state_restore().restored_text(tag));
     return no(Code::kResync, cat("own state of ", tag, " is at revision ", ready.revision,
                                  ", the run at ", at.committed));
   }
-  report(process, {tag, ready.revision, ready.state});
+  state_votes().report(process, {tag, ready.revision, ready.state});
   const auto known = at.digests.find(process.shard);
   if (known != at.digests.end() && known->second != ready.state) {
-    charge(process, Fault::kBadCall, cat("another state of revision ", at.committed, " of ", tag));
+    conduct().charge(process, Fault::kBadCall,
+                     cat("another state of revision ", at.committed, " of ", tag));
     return no(Code::kResync,
               cat("revision ", at.committed, " of ", tag, " has digest ",
                   base::to_hex(known->second), ", this peer has ", base::to_hex(ready.state)));
@@ -139,9 +141,9 @@ bool State::state_fits(ProcessRecord& process, const wire::Ready& ready) {
   return true;
 }
 
-void State::on_withdraw(ProcessRecord& process, const wire::Withdraw& withdraw) {
-  const auto found = rounds_.find(withdraw.round.tag);
-  if (found == rounds_.end()) return;
+void Forming::on_withdraw(ProcessRecord& process, const wire::Withdraw& withdraw) {
+  const auto found = rounds().find(withdraw.round.tag);
+  if (found == rounds().end()) return;
   Round& round = found->second;
   touch(withdraw.round.tag);
   if (round.ready.erase(process.incarnation) > 0) return;
@@ -149,38 +151,39 @@ void State::on_withdraw(ProcessRecord& process, const wire::Withdraw& withdraw) 
   Part* part = round.running->part_of(process.incarnation);  // the START crossed it
   if (part == nullptr) return;
   const bool crossed = !JCCL_PLANTED("crossed-is-left");
-  drop_part(process, withdraw.round.tag, *part, crossed ? Fault::kCrossed : Fault::kWithdrawal,
-            cat(name(process), " withdrew"));
+  attempts().drop_part(process, withdraw.round.tag, *part,
+                       crossed ? Fault::kCrossed : Fault::kWithdrawal,
+                       cat(wording().name(process), " withdrew"));
 }
 
-void State::send_start(const ProcessRecord& process, const Part& part,
-                       const MasterAttempt& running) {
+void Forming::send_start(const ProcessRecord& process, const Part& part,
+                         const MasterAttempt& running) {
   wire::Start start = running.starts[part.shard];
   start.call = part.call;
   send(process, std::move(start));
 }
 
-const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& member) const {
-  const Round& round = rounds_.at(tag);
+const OpenReady* Forming::ready_of(const wire::Tag& tag, const wire::Member& member) const {
+  const Round& round = rounds().at(tag);
   const auto found = round.ready.find(member.incarnation);
   return found == round.ready.end() ? nullptr : &found->second;
 }
 
 // Who says READY once more calls anew, whatever number it gives.
-void State::forget_call(wire::Incarnation incarnation, const wire::Tag& tag) {
-  if (ProcessRecord* process = record_of(incarnation)) process->asked.erase(tag);
+void Forming::forget_call(wire::Incarnation incarnation, const wire::Tag& tag) {
+  if (ProcessRecord* process = connections().record_of(incarnation)) process->asked.erase(tag);
 }
 
-void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code code,
-                   const std::string& text) {
-  Round& round = rounds_.at(tag);
+void Forming::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code code,
+                     const std::string& text) {
+  Round& round = rounds().at(tag);
   const auto found = round.ready.find(incarnation);
   JCCL_CHECK(found != round.ready.end());
   const wire::RoundName name = found->second.ready.round;
   const std::uint64_t call = found->second.ready.call;
   round.ready.erase(found);
   forget_call(incarnation, tag);
-  if (const ProcessRecord* process = record_of(incarnation)) {
+  if (const ProcessRecord* process = connections().record_of(incarnation)) {
     send(*process, wire::Reject{name, code, text, call});
     note("reject", {{"site", process->site},
                     {"tag", tag},
@@ -190,61 +193,64 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   }
 }
 
-void State::reject_all(const wire::Tag& tag, Code code, const std::string& text, bool outsiders) {
+void Forming::reject_all(const wire::Tag& tag, Code code, const std::string& text, bool outsiders) {
   std::vector<wire::Incarnation> open;
-  for (const auto& [incarnation, one] : rounds_.at(tag).ready) {
-    if (outsiders || processes_.at(incarnation).id != 0) open.push_back(incarnation);
+  for (const auto& [incarnation, one] : rounds().at(tag).ready) {
+    if (outsiders || processes().at(incarnation).id != 0) open.push_back(incarnation);
   }
   for (const wire::Incarnation incarnation : open) reject(tag, incarnation, code, text);
-  rounds_.at(tag).memory = {};
+  rounds().at(tag).memory = {};
 }
 
-Time State::round_deadline(const wire::Tag& tag) const {
+Time Forming::round_deadline(const wire::Tag& tag) const {
   Time deadline = base::kNever;
-  for (const auto& [id, member] : ledger_.members()) {
+  for (const auto& [id, member] : ledger().members()) {
     const OpenReady* open = ready_of(tag, member);
-    if (open == nullptr || !takes_part(tag, member)) continue;
+    if (open == nullptr || !stragglers().takes_part(tag, member)) continue;
     deadline = std::min(deadline, open->deadline);
   }
   return deadline;
 }
 
 // A deadline ends the wait of whoever named it, and nobody else's.
-void State::expire_round(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  if (round.running.has_value() || now_ < round.ready_due) return;
-  const std::string crossed = cross_wait();
-  const std::string why =
-      crossed.empty() || JCCL_PLANTED("deadline-hides-a-cross-wait") ? waiting_text(tag) : crossed;
+void Forming::expire_round(const wire::Tag& tag) {
+  Round& round = rounds().at(tag);
+  if (round.running.has_value() || now() < round.ready_due) return;
+  const std::string crossed = wording().cross_wait();
+  const std::string why = crossed.empty() || JCCL_PLANTED("deadline-hides-a-cross-wait")
+                              ? wording().waiting_text(tag)
+                              : crossed;
   const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
   const std::string passed =
-      cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": deadline passed; ", why);
+      cat("round ", ledger().standing(tag).committed + 1, " of ", tag, ": deadline passed; ", why);
   round.ready_due = base::kNever;
-  note_late(tag);
+  stragglers().note_late(tag);
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, open] : round.ready) {
-    if (now_ >= open.deadline)
+    if (now() >= open.deadline)
       due.push_back(incarnation);
     else
       round.ready_due = std::min(round.ready_due, open.deadline);
   }
   for (const wire::Incarnation incarnation : due) {
-    const ProcessRecord* process = record_of(incarnation);
+    const ProcessRecord* process = connections().record_of(incarnation);
     if (process != nullptr && process->id != 0) {
       reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
     } else {
-      const bool kept = process != nullptr &&
-                        !(kept_outside(process->site) + missing_shards(*process, tag)).empty();
+      const bool kept = process != nullptr && !(conduct().kept_outside(process->site) +
+                                                wording().missing_shards(*process, tag))
+                                                   .empty();
       reject(tag, incarnation, Code::kDeadline,
-             cat("deadline passed before admission; ", kept ? outsider_text(*process, tag) : why));
+             cat("deadline passed before admission; ",
+                 kept ? wording().outsider_text(*process, tag) : why));
     }
   }
   if (round.ready.empty()) round.memory = {};
 }
 
-void State::form(const wire::Tag& tag) {
-  const auto found = rounds_.find(tag);
-  if (found == rounds_.end()) return;
+void Forming::form(const wire::Tag& tag) {
+  const auto found = rounds().find(tag);
+  if (found == rounds().end()) return;
   if (found->second.ready.empty()) {
     found->second.quorum_since = found->second.held_since = base::kNever;
     return;
@@ -252,12 +258,12 @@ void State::form(const wire::Tag& tag) {
   expire_round(tag);
   Round& round = found->second;
   if (round.running.has_value() || round.ready.empty()) return;
-  end_holds();
-  note_quorum(tag);
-  const bool missing = round.ready.size() < owing(tag);
+  state_sync().end_holds();
+  stragglers().note_quorum(tag);
+  const bool missing = round.ready.size() < membership().owing(tag);
   if (round.ready.empty()) return;
-  if (!missing || round.does_without()) decide(tag);
-  if (const std::string why = dispute(tag); !why.empty()) {
+  if (!missing || round.does_without()) state_votes().decide(tag);
+  if (const std::string why = state_votes().dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
   if (missing) send_on(tag);
@@ -265,69 +271,71 @@ void State::form(const wire::Tag& tag) {
   const WaitCause cause =
       missing && !round.does_without() ? WaitCause::kPeers : forming_wait(tag).cause;
   if (cause == WaitCause::kJoiner) {
-    round.held_since = std::min(round.held_since, now_);
+    round.held_since = std::min(round.held_since, now());
   } else if (cause != WaitCause::kNothing && !JCCL_PLANTED("holds-are-of-calls-that-went")) {
     round.held_since = base::kNever;
   }
   if (missing && JCCL_PLANTED("the-skipped-undo-holds")) round.held_since = base::kNever;
-  if (cause != WaitCause::kNothing || !agree(tag) || hurried(tag)) return;
-  round.held = now_ - std::min(now_, std::exchange(round.held_since, base::kNever));
+  if (cause != WaitCause::kNothing || !agree(tag) || wait_charges().hurried(tag)) return;
+  round.held = now() - std::min(now(), std::exchange(round.held_since, base::kNever));
   launch(tag);
 }
 
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
-Wait State::forming_wait(const wire::Tag& tag) const {
-  const std::size_t sites = sites_in(tag);
-  if (sites < start_peers()) {
-    return {WaitCause::kTooFew, cat("waits for the first ", start_peers(), " sites, ", sites,
-                                    sites == 1 ? " is" : " are", " there",
-                                    start_peers() > options_.start_peers
-                                        ? cat("; ", name(*patient()), " wishes for so many")
-                                        : "",
-                                    gone_text())};
+Wait Forming::forming_wait(const wire::Tag& tag) const {
+  const std::size_t sites = membership().sites_in(tag);
+  if (sites < membership().start_peers()) {
+    return {WaitCause::kTooFew,
+            cat("waits for the first ", membership().start_peers(), " sites, ", sites,
+                sites == 1 ? " is" : " are", " there",
+                membership().start_peers() > options().start_peers
+                    ? cat("; ", wording().name(*membership().patient()), " wishes for so many")
+                    : "",
+                membership().gone_text())};
   }
-  if (sites < std::max(1U, options_.min_peers)) {
-    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ", sites,
-                                    sites == 1 ? " is" : " are", " there")};
+  if (sites < std::max(1U, options().min_peers)) {
+    return {WaitCause::kTooFew, cat("waits for min_peers = ", options().min_peers, " sites, ",
+                                    sites, sites == 1 ? " is" : " are", " there")};
   }
-  const std::string missing = missing_members(tag);
+  const std::string missing = wording().missing_members(tag);
   if (!missing.empty()) {
-    const std::string& refusal = rounds_.at(tag).memory.refusal;
+    const std::string& refusal = rounds().at(tag).memory.refusal;
     return {WaitCause::kPeers,
             cat("waits for READY of ", missing, refusal.empty() ? "" : "; ", refusal)};
   }
-  if (const std::string why = dispute(tag); !why.empty()) return {WaitCause::kPeers, why};
-  if (undecided(tag)) return {WaitCause::kPeers, votes_text(tag)};
+  if (const std::string why = state_votes().dispute(tag); !why.empty())
+    return {WaitCause::kPeers, why};
+  if (state_votes().undecided(tag)) return {WaitCause::kPeers, state_votes().votes_text(tag)};
   std::set<std::string> contributing;
   for (const Part& part : parts_for(tag)) {
     if (part.contributes()) contributing.insert(part.site);
   }
-  if (!contributing.empty() && contributing.size() < options_.min_peers) {
-    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
+  if (!contributing.empty() && contributing.size() < options().min_peers) {
+    return {WaitCause::kTooFew, cat("waits for min_peers = ", options().min_peers, " sites, ",
                                     contributing.size(), " contribute")};
   }
-  if (const RoundMemory& memory = rounds_.at(tag).memory; now_ < memory.paused_until) {
+  if (const RoundMemory& memory = rounds().at(tag).memory; now() < memory.paused_until) {
     return {WaitCause::kPeers, cat("pauses after ", memory.tries, " attempts that failed")};
   }
-  if (!holds_.empty() && ledger_.standing(tag).born) {
+  if (!state_sync().holds_.empty() && ledger().standing(tag).born) {
     if (JCCL_PLANTED("held-round-says-nothing")) return {WaitCause::kJoiner, ""};
     return {WaitCause::kJoiner,
-            cat("is held for ", holds_.begin()->first, ", which fetches the state")};
+            cat("is held for ", state_sync().holds_.begin()->first, ", which fetches the state")};
   }
   return {};
 }
 
 // A site contributes with all its shards or not at all.
-std::vector<Part> State::parts_for(const wire::Tag& tag) const {
+std::vector<Part> Forming::parts_for(const wire::Tag& tag) const {
   std::set<std::string> silent;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (!owes(tag, id)) continue;
+  for (const auto& [id, member] : ledger().members()) {
+    if (!membership().owes(tag, id)) continue;
     const OpenReady* open = ready_of(tag, member);
     if (open == nullptr || open->ready.weight <= 0) silent.insert(member.site);
   }
   std::vector<Part> parts;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (!takes_part(tag, member)) continue;
+  for (const auto& [id, member] : ledger().members()) {
+    if (!stragglers().takes_part(tag, member)) continue;
     Part part;
     part.id = id;
     part.incarnation = member.incarnation;
@@ -346,23 +354,23 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
 }
 
 // Those that failed in this round, and where a plan can do without, those that did lately.
-LinkSet State::bad_links(const wire::Tag& tag, bool avoid_cuts) const {
-  LinkSet bad = rounds_.at(tag).memory.cut;
-  if (avoid_cuts) bad.merge(avoided_links(now_));
+LinkSet Forming::bad_links(const wire::Tag& tag, bool avoid_cuts) const {
+  LinkSet bad = rounds().at(tag).memory.cut;
+  if (avoid_cuts) bad.merge(link_faults().avoided_links(now()));
   return bad;
 }
 
-base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
-                                                        const std::vector<Part>& parts,
-                                                        const LinkSet& bad) const {
-  const Round& round = rounds_.at(tag);
+base::Result<std::vector<base::Bytes>> Forming::plans_for(const wire::Tag& tag,
+                                                          const std::vector<Part>& parts,
+                                                          const LinkSet& bad) const {
+  const Round& round = rounds().at(tag);
   std::map<std::uint32_t, PlanRequest> groups;
   for (const Part& part : parts) {
     PlanRequest& group = groups[part.shard];
     // Which sums are audited is the run's choice, and not that of who says which links fail.
-    group.may_ring = options_.audit <= 0 || JCCL_PLANTED("rings-escape-audits");
+    group.may_ring = options().audit <= 0 || JCCL_PLANTED("rings-escape-audits");
     (part.contributes() ? group.contributors : group.receivers).push_back(part.id);
-    const ProcessRecord* process = record_of(part.incarnation);
+    const ProcessRecord* process = connections().record_of(part.incarnation);
     if (process != nullptr && process->addresses.empty()) group.dial_only.push_back(part.id);
     if (part.contributes()) group.hint = round.ready.at(part.incarnation).ready.hint;
   }
@@ -376,14 +384,14 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
     for (const auto& link : bad) {
       if (has(link.first) && has(link.second)) group.bad_links.push_back(link);
     }
-    auto plan = planner_(group);
+    auto plan = all().planner_(group);
     if (!plan.ok()) return plan.status();
     plans.push_back(std::move(plan.value()));
   }
   return plans;
 }
 
-void State::launch(const wire::Tag& tag) {
+void Forming::launch(const wire::Tag& tag) {
   std::vector<Part> parts = parts_for(tag);
   LinkSet avoided = bad_links(tag, true);
   auto plans = plans_for(tag, parts, avoided);
@@ -391,31 +399,32 @@ void State::launch(const wire::Tag& tag) {
     avoided = bad_links(tag, false);  // only this round's evidence may evict
     plans = plans_for(tag, parts, avoided);
   }
-  if (!plans.ok() && take_back_left_out(tag)) return;
-  if (!plans.ok()) return evict_worst_link(tag, plans.status());
-  const bool audited = may_audit(tag, parts, plans.value());
+  if (!plans.ok() && stragglers().take_back_left_out(tag)) return;
+  if (!plans.ok()) return link_faults().evict_worst_link(tag, plans.status());
+  const bool audited = audits().may_audit(tag, parts, plans.value());
   const bool limited = std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
     return part.contributes() &&
-           rounds_.at(tag).ready.at(part.incarnation).ready.contributors_max > 0;
+           rounds().at(tag).ready.at(part.incarnation).ready.contributors_max > 0;
   });
   // Who the parts are must be known before they are named.
-  if (!JCCL_PLANTED("start-before-roster")) flush_roster();
-  Round& round = rounds_.at(tag);
-  if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
+  if (!JCCL_PLANTED("start-before-roster")) membership().flush_roster();
+  Round& round = rounds().at(tag);
+  if (!std::exchange(membership().begun_, true))
+    touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
   if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
-  charge_left(tag);
-  const wire::Attempt attempt{ledger_.epoch(), ++counter_};
-  const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};
-  round.running.emplace(attempt, name, std::move(parts), options_.min_peers);
+  wait_charges().charge_left(tag);
+  const wire::Attempt attempt{ledger().epoch(), ++counter_};
+  const wire::RoundName name{tag, ledger().standing(tag).committed + 1};
+  round.running.emplace(attempt, name, std::move(parts), options().min_peers);
   round.running_told.clear();
   MasterAttempt& running = *round.running;
-  running_[attempt] = tag;
+  attempts().running_[attempt] = tag;
   running.limited = limited;
-  running.since = running.last_done = now_;
+  running.since = running.last_done = now();
   running.avoided = std::move(avoided);
   running.deadline = round_deadline(tag);
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   for (const base::Bytes& plan : plans.value()) {
     wire::Start start{attempt, name, {}, {}, plan};
     const auto shard = static_cast<std::uint32_t>(running.starts.size());
@@ -424,7 +433,7 @@ void State::launch(const wire::Tag& tag) {
       start.revision = at.committed;
       start.state = at.digests.at(shard);
     }
-    if (audited) running.audit.emplace(), start.audit = ledger_.run();
+    if (audited) running.audit.emplace(), start.audit = ledger().run();
     running.starts.push_back(std::move(start));
   }
   std::string contributors, receivers;
@@ -435,11 +444,11 @@ void State::launch(const wire::Tag& tag) {
     else
       start.receivers.push_back(id);
     std::string& names = part.contributes() ? contributors : receivers;
-    names += cat(names.empty() ? "" : " ", this->name(id));
+    names += cat(names.empty() ? "" : " ", wording().name(id));
   }
   for (const auto& [id, part] : running.parts()) {
     if (!JCCL_PLANTED("ready-kept-over-abort")) round.ready.erase(part.incarnation);
-    send_start(*record_of(part.incarnation), part, running);
+    send_start(*connections().record_of(part.incarnation), part, running);
   }
   note("start", {{"tag", tag},
                  {"n", cat(name.n)},

@@ -13,7 +13,6 @@ namespace jccl::protocol {
 using base::cat;
 using base::Code;
 using base::Status;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -24,21 +23,22 @@ constexpr base::Duration kKickedMin = 60 * base::kSecond;  // that a kicked site
 // A seat, a (site, shard), is its key's. Another key has it when that session has been lost for its
 // grace, and the same key in another process when it is not alive: of two processes with one key
 // file each would put out the other.
-std::optional<Status> State::seat_taken(const wire::Hello& hello,
+std::optional<Status> Seats::seat_taken(const wire::Hello& hello,
                                         const wire::PublicKey& key) const {
   if (const auto kept = seat_kept(hello.site, key)) return kept;
-  for (const wire::Incarnation incarnation : processes_at(hello.site)) {
-    const ProcessRecord& process = processes_.at(incarnation);
-    if (incarnation == hello.incarnation || gives_way(process)) continue;
+  for (const wire::Incarnation incarnation : connections().processes_at(hello.site)) {
+    const ProcessRecord& process = processes().at(incarnation);
+    if (incarnation == hello.incarnation || connections().gives_way(process)) continue;
     if (process.shard != hello.shard && process.shards == hello.shards) continue;
     const bool another = process.key != key && !JCCL_PLANTED("seat-of-another-key");
-    if (alive(process) || another) return Status{Code::kLinkLost, taken_text(process, key)};
+    if (connections().alive(process) || another)
+      return Status{Code::kLinkLost, taken_text(process, key)};
   }
   return std::nullopt;
 }
 
 // Whose the seat is, until when, and what the peer that wants it can do.
-std::string State::taken_text(const ProcessRecord& process, const wire::PublicKey& asker) const {
+std::string Seats::taken_text(const ProcessRecord& process, const wire::PublicKey& asker) const {
   const bool same = process.key == asker;
   const std::string whose = cat(
       "the seat of site ", process.site, ", shard ", process.shard, " of ", process.shards,
@@ -46,50 +46,51 @@ std::string State::taken_text(const ProcessRecord& process, const wire::PublicKe
   const auto ms = [](base::Duration span) {
     return (span + base::kMillisecond - 1) / base::kMillisecond;
   };
-  if (alive(process)) {
-    return cat(whose, same ? " in another process" : "", ", heard ", ms(now_ - process.heard),
+  if (connections().alive(process)) {
+    return cat(whose, same ? " in another process" : "", ", heard ", ms(now() - process.heard),
                " ms ago. It is free when that process has ended or been away for ",
-               ms(options_.reset_grace),
+               ms(options().reset_grace),
                " ms. If both are to run, give each a site or shard of its own",
                same ? " and a key file of its own" : "");
   }
   return cat(
       whose, ", which is away. If that does not come back, the seat is free in ",
-      ms(std::max<base::Duration>(0, lost_at(process) - now_)),
+      ms(std::max<base::Duration>(0, connections().lost_at(process) - now())),
       " ms: try again then. With a key file a process that starts again has its seat at once");
 }
 
 // Who is kicked may come back, so nobody else has the name meanwhile. A ban gives it to others.
-void State::keep_seat(const std::string& site) {
-  std::erase_if(kept_seats_, [this](const auto& entry) { return entry.second.until <= now_; });
+void Seats::keep_seat(const std::string& site) {
+  std::erase_if(kept_seats_, [this](const auto& entry) { return entry.second.until <= now(); });
   KeptSeat& seat = kept_seats_[site];
-  seat.until = now_ + kKickedMin;
+  seat.until = now() + kKickedMin;
   seat.keys.clear();
-  for (const ProcessRecord* process : shards_of(site)) seat.keys.insert(process->key);
+  for (const ProcessRecord* process : connections().shards_of(site)) seat.keys.insert(process->key);
 }
 
-std::optional<Status> State::seat_kept(const std::string& site, const wire::PublicKey& key) const {
+std::optional<Status> Seats::seat_kept(const std::string& site, const wire::PublicKey& key) const {
   const auto seat = kept_seats_.find(site);
-  if (seat == kept_seats_.end() || now_ >= seat->second.until) return std::nullopt;
+  if (seat == kept_seats_.end() || now() >= seat->second.until) return std::nullopt;
   const auto& keys = seat->second.keys;
-  const bool banned = std::all_of(keys.begin(), keys.end(),
-                                  [this](const auto& one) { return ban_of(one) != nullptr; });
+  const bool banned = std::all_of(keys.begin(), keys.end(), [this](const auto& one) {
+    return conduct().ban_of(one) != nullptr;
+  });
   if (keys.count(key) > 0 || banned || JCCL_PLANTED("kicked-seat-is-free")) return std::nullopt;
   return Status{Code::kLinkLost,
                 cat("site ", site, " was kicked and may come back: its name is kept for the key ",
                     brief_key(*keys.begin()), keys.size() > 1 ? "… and others" : "…", " for ",
-                    (seat->second.until - now_) / base::kSecond + 1,
+                    (seat->second.until - now()) / base::kSecond + 1,
                     " s more. Try again then, or give this peer another site")};
 }
 
 // Once a key has joined by a token that was made for the site, its name is for such tokens alone.
 // Nobody is put out: a member comes back as it came.
-Status State::reserved(const std::string& site, const wire::PublicKey& key,
+Status Seats::reserved(const std::string& site, const wire::PublicKey& key,
                        const std::function<bool(const std::string&)>& is_its_own) const {
-  for (const auto& [id, member] : ledger_.members()) {
+  for (const auto& [id, member] : ledger().members()) {
     if (member.site == site && member.key == key) return {};
   }
-  for (const auto& [token, use] : ledger_.tokens()) {
+  for (const auto& [token, use] : ledger().tokens()) {
     if (use.revoked || use.shards.empty() || !is_its_own(token)) continue;
     if (JCCL_PLANTED("own-tokens-keep-no-name")) continue;
     return {Code::kAuth,
@@ -102,14 +103,14 @@ Status State::reserved(const std::string& site, const wire::PublicKey& key,
 }
 
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
-std::string State::key_elsewhere(const ProcessRecord& process) const {
+std::string Seats::key_elsewhere(const ProcessRecord& process) const {
   if (process.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
-  const auto same = of_key_.find(process.key);
-  if (same == of_key_.end()) return {};
+  const auto same = connections().of_key_.find(process.key);
+  if (same == connections().of_key_.end()) return {};
   for (const auto& [site, incarnations] : same->second) {
     if (site == process.site) continue;  // without a look at its processes: there may be many
     for (const wire::Incarnation incarnation : incarnations) {
-      const ProcessRecord& other = processes_.at(incarnation);
+      const ProcessRecord& other = processes().at(incarnation);
       const bool first = other.id != 0 ||
                          (other.order < process.order && !JCCL_PLANTED("one-key-is-many-outside"));
       if (!first) continue;

@@ -10,7 +10,6 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -19,36 +18,36 @@ constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 }  // namespace
 
-std::string State::name(const ProcessRecord& process) const {
+std::string Wording::name(const ProcessRecord& process) const {
   return process.shards > 1 ? cat(process.site, "/", process.shard) : process.site;
 }
 
-std::string State::came_back(const ProcessRecord& process) const {
+std::string Wording::came_back(const ProcessRecord& process) const {
   return cat(name(process), " came back as a new incarnation; if both are alive, give each a site ",
              "or shard of its own");
 }
 
-std::string State::name(wire::PeerId id) const {
-  const auto found = ledger_.members().find(id);
-  if (found == ledger_.members().end()) return cat("peer ", id);
+std::string Wording::name(wire::PeerId id) const {
+  const auto found = ledger().members().find(id);
+  if (found == ledger().members().end()) return cat("peer ", id);
   const wire::Member& member = found->second;
   return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
 }
 
-std::string State::silence_of(const ProcessRecord& process) const {
+std::string Wording::silence_of(const ProcessRecord& process) const {
   if (!process.connected())
     return process.seen ? " (not connected)" : " (not back since the restart)";
-  const base::Duration silent = now_ - process.heard;
-  if (silent < options_.silence / 2) return "";
+  const base::Duration silent = now() - process.heard;
+  if (silent < options().silence / 2) return "";
   return cat(" (silent for ", silent / base::kMillisecond / 100 * 100, " ms)");
 }
 
 // What the peer hears: which key, why, for how long, and what ends it sooner.
-std::string State::ban_text(const wire::PublicKey& key, std::uint64_t until_unix_ms,
-                            const std::string& reason) const {
+std::string Wording::ban_text(const wire::PublicKey& key, std::uint64_t until_unix_ms,
+                              const std::string& reason) const {
   std::string time;
   if (until_unix_ms != wire::kForGood) {
-    const std::uint64_t left = until_unix_ms - std::min(until_unix_ms, unix_ms());
+    const std::uint64_t left = until_unix_ms - std::min(until_unix_ms, conduct().unix_ms());
     const std::uint64_t seconds = (left + kMillisecondsPerSecond - 1) / kMillisecondsPerSecond;
     time = cat("for ", std::max<std::uint64_t>(1, seconds), " s, or ");
   }
@@ -57,51 +56,52 @@ std::string State::ban_text(const wire::PublicKey& key, std::uint64_t until_unix
              brief, "`): ", reason);
 }
 
-std::string State::missing_members(const wire::Tag& tag) const {
+std::string Wording::missing_members(const wire::Tag& tag) const {
   std::string names;
   std::size_t count = 0;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (ready_of(tag, member) != nullptr || !takes_part(tag, member)) continue;
+  for (const auto& [id, member] : ledger().members()) {
+    if (forming().ready_of(tag, member) != nullptr || !stragglers().takes_part(tag, member))
+      continue;
     if (++count > kNamesMax) continue;
-    names += cat(count == 1 ? "" : ", ", name(id), silence_of(processes_.at(member.incarnation)));
+    names += cat(count == 1 ? "" : ", ", name(id), silence_of(processes().at(member.incarnation)));
   }
   return count > kNamesMax ? cat(names, " and ", count - kNamesMax, " more") : names;
 }
 
-std::string State::waiting_text(const wire::Tag& tag) const {
-  const Round& round = rounds_.at(tag);
+std::string Wording::waiting_text(const wire::Tag& tag) const {
+  const Round& round = rounds().at(tag);
   if (round.running.has_value()) {
     if (round.running->phase() == AttemptPhase::kAgreed && round.running->audit.has_value()) {
-      return audit_text(*round.running);
+      return audits().audit_text(*round.running);
     }
     return cat("attempt ", base::to_text(round.running->attempt()), " waits for DONE of ",
                running_waits(*round.running));
   }
-  const std::string text = forming_wait(tag).text;
+  const std::string text = forming().forming_wait(tag).text;
   const bool outsiders_alone =
       !round.ready.empty() &&
       std::none_of(round.ready.begin(), round.ready.end(),
-                   [&](const auto& entry) { return processes_.at(entry.first).id != 0; });
+                   [&](const auto& entry) { return processes().at(entry.first).id != 0; });
   return text.empty() && outsiders_alone ? "waits for a site that contributes" : text;
 }
 
 // Who is not DONE, with what it has left to move.
-std::string State::running_waits(const MasterAttempt& running) const {
-  return running.waits_for([&](const Part& part) { return left_text(running, part); });
+std::string Wording::running_waits(const MasterAttempt& running) const {
+  return running.waits_for([&](const Part& part) { return stragglers().left_text(running, part); });
 }
 
 // All members wait, each for a round that needs another: the calls were made in different orders.
-std::string State::cross_wait() const {
+std::string Wording::cross_wait() const {
   std::string text;
   std::set<wire::Tag> tags;
-  for (const auto& [tag, round] : rounds_) {
+  for (const auto& [tag, round] : rounds()) {
     if (round.running.has_value()) return {};
   }
-  for (const auto& [id, member] : ledger_.members()) {
+  for (const auto& [id, member] : ledger().members()) {
     std::string waits;
-    for (const auto& [tag, round] : rounds_) {
+    for (const auto& [tag, round] : rounds()) {
       const bool calls = round.ready.count(member.incarnation) > 0;
-      if (!calls && !asks_in_vain(member, tag)) continue;
+      if (!calls && !forming().asks_in_vain(member, tag)) continue;
       tags.insert(tag);
       waits += cat(waits.empty() ? "" : " and ", calls ? "" : "the state of ", tag);
     }
@@ -113,11 +113,11 @@ std::string State::cross_wait() const {
 
 // A site enters as a whole: whose other shards are not here, or have not called, waits for nobody
 // else.
-std::string State::missing_shards(const ProcessRecord& process, const wire::Tag& called) const {
+std::string Wording::missing_shards(const ProcessRecord& process, const wire::Tag& called) const {
   std::set<std::uint32_t> here;
-  for (const wire::Incarnation incarnation : processes_at(process.site)) {
-    const ProcessRecord& other = processes_.at(incarnation);
-    const bool did = called.empty() || rounds_.at(called).ready.count(incarnation) > 0;
+  for (const wire::Incarnation incarnation : connections().processes_at(process.site)) {
+    const ProcessRecord& other = processes().at(incarnation);
+    const bool did = called.empty() || rounds().at(called).ready.count(incarnation) > 0;
     if (other.connected() && other.resumed && did) here.insert(other.shard);
   }
   std::string names;
@@ -134,8 +134,8 @@ std::string State::missing_shards(const ProcessRecord& process, const wire::Tag&
 }
 
 // `called`: the tag that it is READY for; empty: it synchronises.
-std::string State::outsider_text(const ProcessRecord& process, const wire::Tag& called) const {
-  std::string why = kept_outside(process.site);
+std::string Wording::outsider_text(const ProcessRecord& process, const wire::Tag& called) const {
+  std::string why = conduct().kept_outside(process.site);
   if (why.empty()) why = missing_shards(process);
   if (why.empty() && !called.empty()) why = missing_shards(process, called);
   return cat(name(process), why.empty() ? " is not admitted yet" : cat(" ", why));
@@ -143,22 +143,23 @@ std::string State::outsider_text(const ProcessRecord& process, const wire::Tag& 
 
 // Only what stands still for a heartbeat is told, and only when it changed: a round that flows
 // costs nothing.
-void State::tell_waiting() {
+void Wording::tell_waiting() {
   const std::string crossed = cross_wait();
   if (crossed.empty())
     crossed_since_ = base::kNever;
   else if (crossed_since_ == base::kNever)
-    crossed_since_ = now_;
-  const bool cross = !crossed.empty() && now_ - crossed_since_ >= 2 * options_.heartbeat;
-  for (auto& [tag, round] : rounds_) {
+    crossed_since_ = now();
+  const bool cross = !crossed.empty() && now() - crossed_since_ >= 2 * options().heartbeat;
+  for (auto& [tag, round] : rounds()) {
     tell_ready(tag, cross ? crossed : "");
     if (round.running.has_value()) {
-      if (now_ - round.running->since < options_.heartbeat) continue;
+      if (now() - round.running->since < options().heartbeat) continue;
       const std::string text = waiting_text(tag);
       if (text == round.running_told) continue;
       round.running_told = text;
       for (const auto& [id, part] : round.running->parts()) {
-        const ProcessRecord* process = part.evicted ? nullptr : record_of(part.incarnation);
+        const ProcessRecord* process =
+            part.evicted ? nullptr : connections().record_of(part.incarnation);
         if (process != nullptr) send(*process, wire::Waiting{round.running->round(), text});
       }
     }
@@ -166,13 +167,13 @@ void State::tell_waiting() {
 }
 
 // While an attempt runs only outsiders are READY, and what they wait for is another matter.
-void State::tell_ready(const wire::Tag& tag, const std::string& crossed) {
-  Round& round = rounds_.at(tag);
+void Wording::tell_ready(const wire::Tag& tag, const std::string& crossed) {
+  Round& round = rounds().at(tag);
   if (round.ready.empty()) return;
   const std::string text = crossed.empty() ? waiting_text(tag) : crossed;
   for (auto& [incarnation, open] : round.ready) {
-    if (now_ - open.since < options_.heartbeat) continue;
-    const ProcessRecord* process = record_of(incarnation);
+    if (now() - open.since < options().heartbeat) continue;
+    const ProcessRecord* process = connections().record_of(incarnation);
     const std::string own = process->id != 0 ? text : outsider_text(*process, tag);
     if (own == open.told) continue;
     open.told = own;
@@ -204,7 +205,7 @@ std::string first_difference(const std::string& one, const std::string& other) {
              b.empty() ? "nothing" : b);
 }
 
-std::string State::mismatch_text(const wire::Tag& tag) const {
+std::string Wording::mismatch_text(const wire::Tag& tag) const {
   std::map<std::string, std::string> who;
   std::vector<std::string> order;
   const auto add = [&](const std::string& what, wire::PeerId id) {
@@ -213,19 +214,20 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
     names += cat(names.empty() ? "" : ", ", name(id));
   };
   const auto listed = [&](const char* title) {
-    std::string text = cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": ", title);
+    std::string text =
+        cat("round ", ledger().standing(tag).committed + 1, " of ", tag, ": ", title);
     for (const std::string& what : order) text += cat("; ", who[what], ": ", brief(what));
     return order.size() < 2 ? text : text + first_difference(order[0], order[1]);
   };
-  for (const auto& [id, member] : ledger_.members()) {
-    if (takes_part(tag, member)) add(cat(member.shards, " shards"), id);
+  for (const auto& [id, member] : ledger().members()) {
+    if (stragglers().takes_part(tag, member)) add(cat(member.shards, " shards"), id);
   }
   if (order.size() > 1) return listed("sites have different numbers of shards");
   who.clear(), order.clear();
   std::map<std::uint32_t, std::set<wire::Digest>> descriptors;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (!takes_part(tag, member)) continue;
-    const wire::Ready& ready = ready_of(tag, member)->ready;
+  for (const auto& [id, member] : ledger().members()) {
+    if (!stragglers().takes_part(tag, member)) continue;
+    const wire::Ready& ready = forming().ready_of(tag, member)->ready;
     descriptors[member.shard].insert(ready.descriptor);
     add(ready.summary.empty() ? base::to_hex(ready.descriptor) : ready.summary, id);
   }
@@ -233,35 +235,35 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
     if (set.size() > 1) return listed("peers disagree");
   }
   who.clear(), order.clear();
-  for (const auto& [id, member] : ledger_.members()) {
-    if (!takes_part(tag, member)) continue;
-    add(cat("fingerprint ", base::to_hex(ready_of(tag, member)->ready.fingerprint)), id);
+  for (const auto& [id, member] : ledger().members()) {
+    if (!stragglers().takes_part(tag, member)) continue;
+    add(cat("fingerprint ", base::to_hex(forming().ready_of(tag, member)->ready.fingerprint)), id);
   }
   return listed("the state would not evolve alike");
 }
 
-MasterView State::view(base::Time now) const {
+MasterView Wording::view(base::Time now) const {
   MasterView view;
-  view.epoch = ledger_.epoch();
+  view.epoch = ledger().epoch();
   std::map<wire::Tag, std::string> texts;  // made once: each names who is missing among all
-  for (const auto& [tag, round] : rounds_) {
+  for (const auto& [tag, round] : rounds()) {
     if (round.running.has_value() || !round.ready.empty()) texts[tag] = waiting_text(tag);
   }
-  for (const auto& [incarnation, process] : processes_) {
+  for (const auto& [incarnation, process] : processes()) {
     PeerView peer;
-    peer.member = member_of(process);
+    peer.member = membership().member_of(process);
     peer.connected = process.connected();
     peer.admitted = process.id != 0;
     peer.silent = std::max<base::Duration>(0, now - process.heard);
     peer.progress = process.progress;
     peer.moving = process.moving;
-    peer.max_rate = base::tighter(process.max_rate, options_.max_rate);
+    peer.max_rate = base::tighter(process.max_rate, options().max_rate);
     peer.day_bytes = process.day_bytes;
-    peer.trouble = trouble_of(process, now);
-    peer.faults = blame_.words(process.key, now);
+    peer.trouble = stragglers().trouble_of(process, now);
+    peer.faults = conduct().blame_.words(process.key, now);
     peer.token = process.token;
     base::Time oldest = base::kNever;
-    for (const auto& [tag, round] : rounds_) {
+    for (const auto& [tag, round] : rounds()) {
       const auto open = round.ready.find(incarnation);
       if (open == round.ready.end() || open->second.since >= oldest) continue;
       oldest = open->second.since;
@@ -276,15 +278,15 @@ MasterView State::view(base::Time now) const {
     return std::pair(a.member.id == 0, a.member.id) < std::pair(b.member.id == 0, b.member.id);
   });
   std::set<wire::Tag> tags;
-  for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
-  for (const auto& [tag, round] : rounds_) tags.insert(tag);
+  for (const auto& [tag, standing] : ledger().tags()) tags.insert(tag);
+  for (const auto& [tag, round] : rounds()) tags.insert(tag);
   for (const wire::Tag& tag : tags) {
     TagView one;
-    one.info = {tag, ledger_.standing(tag).committed, is_state(tag)};
+    one.info = {tag, ledger().standing(tag).committed, state_sync().is_state(tag)};
     one.phase = "idle";
-    if (one.info.is_state) one.holders = serving(tag, 0).holders.size();
-    const auto round = rounds_.find(tag);
-    if (round != rounds_.end()) {
+    if (one.info.is_state) one.holders = state_sync().serving(tag, 0).holders.size();
+    const auto round = rounds().find(tag);
+    if (round != rounds().end()) {
       one.commits = round->second.commits;
       one.aborts = round->second.aborts;
       one.audit = round->second.audit;
@@ -297,18 +299,18 @@ MasterView State::view(base::Time now) const {
         one.phase = "forming";
       }
       if (one.phase != "idle") one.waiting_for = texts.at(tag);
-      if (const std::string why = dispute(tag); !why.empty()) {
+      if (const std::string why = state_votes().dispute(tag); !why.empty()) {
         one.phase = "disputed";
         one.waiting_for = why;
       }
     }
     view.tags.push_back(std::move(one));
   }
-  for (const auto& [key, ban] : ledger_.bans()) {
-    if (ban.until_unix_ms <= unix_ms()) continue;
+  for (const auto& [key, ban] : ledger().bans()) {
+    if (ban.until_unix_ms <= conduct().unix_ms()) continue;
     view.bans.push_back({key, ban.site, ban.reason, ban.until_unix_ms});
   }
-  for (const auto& [name, use] : ledger_.tokens()) {
+  for (const auto& [name, use] : ledger().tokens()) {
     view.tokens.push_back({name, use.shards.size(), use.revoked});
   }
   return view;

@@ -18,7 +18,6 @@
 namespace jccl::protocol {
 
 using base::cat;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -33,19 +32,19 @@ constexpr int kMadeIt = 1, kReceivedIt = 2, kLaterLives = 3;  // who votes: Poll
 }  // namespace
 
 // The decision is still to come.
-bool State::undecided(const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
+bool StateVotes::undecided(const wire::Tag& tag) const {
+  const Standing& at = ledger().standing(tag);
   return at.born && at.digests.empty();
 }
 
-std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int tier) const {
+std::map<std::string, std::uint32_t> StateVotes::electorate(const wire::Tag& tag, int tier) const {
   std::map<std::string, std::uint32_t> sites;
-  const Standing& at = ledger_.standing(tag);
+  const Standing& at = ledger().standing(tag);
   if (at.recent.empty()) return sites;
   const wire::CommitRecord& last = at.recent.back();
   const auto add = [&](wire::PeerId id) {
-    const auto member = ledger_.members().find(id);
-    if (member != ledger_.members().end()) sites[member->second.site] = member->second.shards;
+    const auto member = ledger().members().find(id);
+    if (member != ledger().members().end()) sites[member->second.site] = member->second.shards;
   };
   if (tier == kMadeIt) {
     for (const wire::Contributor& one : last.contributors) add(one.id);
@@ -57,7 +56,7 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
       if (!JCCL_PLANTED("receivers-hold-nothing")) add(id);
     }
   } else {
-    for (const auto& [incarnation, process] : processes_) {
+    for (const auto& [incarnation, process] : processes()) {
       if (takes_after(process, tag) && holds_newest(process, tag))
         sites[process.site] = process.shards;
     }
@@ -67,21 +66,21 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
 
 // A life of a process that took part in the last round. Not another process at its seat: that may
 // hold a state of another run under that number, and nobody could tell.
-bool State::takes_after(const ProcessRecord& process, const wire::Tag& tag) const {
-  const auto& takers = ledger_.standing(tag).takers;
+bool StateVotes::takes_after(const ProcessRecord& process, const wire::Tag& tag) const {
+  const auto& takers = ledger().standing(tag).takers;
   return JCCL_PLANTED("stranger-names-the-digest") ||
          std::any_of(takers.begin(), takers.end(),
                      [&](const Taker& taker) { return later_life(process, taker); });
 }
 
-bool State::holds_newest(const ProcessRecord& process, const wire::Tag& tag) const {
+bool StateVotes::holds_newest(const ProcessRecord& process, const wire::Tag& tag) const {
   const auto held = process.held.find(tag);
-  return held != process.held.end() && held->second.revision == ledger_.standing(tag).committed;
+  return held != process.held.end() && held->second.revision == ledger().standing(tag).committed;
 }
 
-Poll& State::poll_of(const wire::Tag& tag, int tier) {
-  Round& round = rounds_.at(tag);
-  const std::uint64_t revision = ledger_.standing(tag).committed;
+Poll& StateVotes::poll_of(const wire::Tag& tag, int tier) {
+  Round& round = rounds().at(tag);
+  const std::uint64_t revision = ledger().standing(tag).committed;
   if (round.poll.has_value() && round.poll->revision == revision && round.poll->tier >= tier &&
       round.poll->tier != kLaterLives) {
     return *round.poll;
@@ -93,7 +92,7 @@ Poll& State::poll_of(const wire::Tag& tag, int tier) {
       std::max(tier, round.poll.has_value() && round.poll->revision == revision ? round.poll->tier
                                                                                 : kMadeIt);
   round.poll.emplace(Poll{revision, tier, Election(electorate(tag, tier)), since, {}});
-  for (const auto& [incarnation, process] : processes_) {
+  for (const auto& [incarnation, process] : processes()) {
     if (holds_newest(process, tag) && (tier != kLaterLives || takes_after(process, tag))) {
       round.poll->election.vote(process.site, process.shard, process.held.at(tag).digest);
     }
@@ -102,10 +101,10 @@ Poll& State::poll_of(const wire::Tag& tag, int tier) {
 }
 
 // A peer says at which snapshot it stands, and with that how it votes.
-void State::report(ProcessRecord& process, const wire::Held& held) {
-  const Standing& at = ledger_.standing(held.tag);
+void StateVotes::report(ProcessRecord& process, const wire::Held& held) {
+  const Standing& at = ledger().standing(held.tag);
   const bool anew = std::exchange(process.held[held.tag], held) != held;
-  if (rounds_.count(held.tag) == 0) {
+  if (rounds().count(held.tag) == 0) {
     if (process.held.size() > base::kTagsMax) process.held.erase(process.held.begin());
     return;
   }
@@ -121,25 +120,26 @@ void State::report(ProcessRecord& process, const wire::Held& held) {
 
 // It harms nobody: most have decided. But it may be a machine that computes wrong, and its owner
 // hears of it here. Where less than most decided nobody can tell which side is wrong.
-void State::name_outvoted(const ProcessRecord& process, const wire::Tag& tag) {
-  const Standing& at = ledger_.standing(tag);
+void StateVotes::name_outvoted(const ProcessRecord& process, const wire::Tag& tag) {
+  const Standing& at = ledger().standing(tag);
   const auto decided = at.digests.find(process.shard);
   if (at.weak || decided == at.digests.end() || !holds_newest(process, tag)) return;
   if (process.held.at(tag).digest == decided->second) return;
   if (electorate(tag, kMadeIt).count(process.site) == 0) return;
   if (JCCL_PLANTED("the-outvoted-go-unnamed")) return;
-  charge(process, Fault::kOutvoted,
-         cat("holds another revision ", at.committed, " of ", tag, " than most who made it"));
+  conduct().charge(
+      process, Fault::kOutvoted,
+      cat("holds another revision ", at.committed, " of ", tag, " than most who made it"));
 }
 
 // It will not vote, or nobody waits for it: it asks for the newest revision itself, or was skipped.
-bool State::may_abstain(const std::string& site, const wire::Tag& tag) const {
-  if (rounds_.at(tag).skipped.count(site) > 0) return true;
-  const std::uint64_t newest = ledger_.standing(tag).committed;
-  const auto& processes = processes_at(site);
-  if (processes.empty()) return true;
-  return std::any_of(processes.begin(), processes.end(), [&](wire::Incarnation one) {
-    const ProcessRecord& process = processes_.at(one);
+bool StateVotes::may_abstain(const std::string& site, const wire::Tag& tag) const {
+  if (rounds().at(tag).skipped.count(site) > 0) return true;
+  const std::uint64_t newest = ledger().standing(tag).committed;
+  const auto& ids = connections().processes_at(site);
+  if (ids.empty()) return true;
+  return std::any_of(ids.begin(), ids.end(), [&](wire::Incarnation one) {
+    const ProcessRecord& process = processes().at(one);
     if (holds_newest(process, tag) || JCCL_PLANTED("waits-for-one-who-is-behind")) return false;
     const auto behind = process.behind.find(tag);
     return process.syncs.count(tag) > 0 ||
@@ -147,16 +147,16 @@ bool State::may_abstain(const std::string& site, const wire::Tag& tag) const {
   });
 }
 
-bool State::voters_awaited(const wire::Tag& tag) const {
-  const auto silent = rounds_.at(tag).poll->election.silent();
+bool StateVotes::voters_awaited(const wire::Tag& tag) const {
+  const auto silent = rounds().at(tag).poll->election.silent();
   return std::any_of(silent.begin(), silent.end(),
                      [&](const std::string& site) { return !may_abstain(site, tag); });
 }
 
 // Some vote, or a voter who may still give one, is there to wait for: also a member that took part
 // in an earlier life, and has not been back since the master's restart.
-bool State::votes_awaited(const wire::Tag& tag) const {
-  const auto& poll = rounds_.at(tag).poll;
+bool StateVotes::votes_awaited(const wire::Tag& tag) const {
+  const auto& poll = rounds().at(tag).poll;
   if (!poll.has_value()) return true;
   const auto may_vote = [&](const auto& entry) {
     const ProcessRecord& process = entry.second;
@@ -164,22 +164,22 @@ bool State::votes_awaited(const wire::Tag& tag) const {
            !JCCL_PLANTED("later-lives-not-awaited");
   };
   return poll->election.any() || voters_awaited(tag) ||
-         std::any_of(processes_.begin(), processes_.end(), may_vote);
+         std::any_of(processes().begin(), processes().end(), may_vote);
 }
 
 // Every process whose later lives may vote has one that did.
-bool State::all_came_back(const wire::Tag& tag) const {
-  const auto& takers = ledger_.standing(tag).takers;
+bool StateVotes::all_came_back(const wire::Tag& tag) const {
+  const auto& takers = ledger().standing(tag).takers;
   return std::all_of(takers.begin(), takers.end(), [&](const Taker& taker) {
-    return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    return std::any_of(processes().begin(), processes().end(), [&](const auto& entry) {
       return later_life(entry.second, taker) && holds_newest(entry.second, tag);
     });
   });
 }
 
 // Decides, if that is possible by now; called where somebody needs the answer.
-void State::decide(const wire::Tag& tag) {
-  if (rounds_.count(tag) == 0 || !undecided(tag)) return;
+void StateVotes::decide(const wire::Tag& tag) {
+  if (rounds().count(tag) == 0 || !undecided(tag)) return;
   int tier = kMadeIt;
   for (;; ++tier) {
     Poll& poll = poll_of(tag, tier);
@@ -197,11 +197,11 @@ void State::decide(const wire::Tag& tag) {
 }
 
 // Of the silent voters none may be waited for any longer than this.
-void State::decide_without(const wire::Tag& tag, bool complete) {
-  Poll& poll = *rounds_.at(tag).poll;
+void StateVotes::decide_without(const wire::Tag& tag, bool complete) {
+  Poll& poll = *rounds().at(tag).poll;
   if (!complete) {
-    if (poll.doubt_since == base::kNever) poll.doubt_since = now_;
-    const bool over = now_ >= poll.doubt_since + options_.silence;
+    if (poll.doubt_since == base::kNever) poll.doubt_since = now();
+    const bool over = now() >= poll.doubt_since + options().silence;
     if (!over && !JCCL_PLANTED("silent-voters-not-waited-for")) return;
     const Ballot* ballot = poll.election.most();
     if (ballot != nullptr) return establish(tag, Ballot(*ballot));
@@ -217,16 +217,16 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
        {{"tag", tag}, {"revision", cat(poll.revision)}, {"sides", poll.election.sides()}});
 }
 
-std::string State::dispute(const wire::Tag& tag) const {
-  const auto& poll = rounds_.at(tag).poll;
+std::string StateVotes::dispute(const wire::Tag& tag) const {
+  const auto& poll = rounds().at(tag).poll;
   return undecided(tag) && poll.has_value() ? poll->dispute : std::string();
 }
 
 // By value: what is decided ends the poll that it may lie in.
-void State::establish(const wire::Tag& tag, Ballot ballot) {
-  const Standing& at = ledger_.standing(tag);
+void StateVotes::establish(const wire::Tag& tag, Ballot ballot) {
+  const Standing& at = ledger().standing(tag);
   JCCL_CHECK(at.digests.empty());
-  const Poll& poll = *rounds_.at(tag).poll;
+  const Poll& poll = *rounds().at(tag).poll;
   const bool weak = poll.tier != kMadeIt || poll.election.majority() == nullptr;
   note("sync", {{"tag", tag},
                 {"revision", cat(at.committed)},
@@ -234,13 +234,13 @@ void State::establish(const wire::Tag& tag, Ballot ballot) {
                 {"votes", cat(poll.election.votes(), " of ", poll.election.voters(),
                               weak ? ", weak" : "")}});
   journal(wire::StateRecord{tag, at.committed, weak, std::move(ballot)});
-  for (const auto& [incarnation, process] : processes_) name_outvoted(process, tag);
-  rounds_.at(tag).poll.reset();
+  for (const auto& [incarnation, process] : processes()) name_outvoted(process, tag);
+  rounds().at(tag).poll.reset();
   touch(tag);
 }
 
-std::string State::votes_text(const wire::Tag& tag) const {
-  const auto& poll = rounds_.at(tag).poll;
+std::string StateVotes::votes_text(const wire::Tag& tag) const {
+  const auto& poll = rounds().at(tag).poll;
   std::string names;
   if (poll.has_value()) {
     for (const std::string& site : poll->election.silent()) {
@@ -249,7 +249,7 @@ std::string State::votes_text(const wire::Tag& tag) const {
   }
   return cat("waits for what ", names.empty() ? "its makers" : names, " say",
              names.find(',') == std::string::npos && !names.empty() ? "s" : "", " revision ",
-             ledger_.standing(tag).committed, " of ", tag, " is");
+             ledger().standing(tag).committed, " of ", tag, " is");
 }
 
 }  // namespace jccl::protocol

@@ -10,7 +10,6 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
-using State = MasterMachine::State;
 
 namespace {
 
@@ -40,9 +39,9 @@ double middle_of(const std::map<std::string, double>& by_site) {
 // of two, nobody can say who is wrong: then the last round does that had two measures, without a
 // fault; and if there was none the others wait for a smaller weight, for without the heavy ones the
 // light ones alone would be the mean.
-bool State::agree_on_weights(const wire::Tag& tag) {
+bool Forming::agree_on_weights(const wire::Tag& tag) {
   const std::map<std::string, double> by_site = measured_weights(parts_for(tag));
-  if (options_.weight_max <= 0 || by_site.size() < 2) return true;
+  if (options().weight_max <= 0 || by_site.size() < 2) return true;
   const double now =
       JCCL_PLANTED("heaviest-is-the-median")
           ? std::max_element(by_site.begin(), by_site.end(),
@@ -52,11 +51,11 @@ bool State::agree_on_weights(const wire::Tag& tag) {
   const auto above = [&](double median) {
     std::map<std::string, double> heavy;
     for (const auto& [site, weight] : by_site) {
-      if (weight > options_.weight_max * median) heavy[site] = weight;
+      if (weight > options().weight_max * median) heavy[site] = weight;
     }
     return heavy;
   };
-  const double before = rounds_.at(tag).weight;
+  const double before = rounds().at(tag).weight;
   const bool is_tie =
       2 * above(now).size() >= by_site.size() && !JCCL_PLANTED("half-of-the-weights-decide");
   const bool by_past = is_tie && before > 0 && !JCCL_PLANTED("weights-have-no-past");
@@ -67,14 +66,15 @@ bool State::agree_on_weights(const wire::Tag& tag) {
   for (const auto& [site, weight] : heavy) {
     unfit[site] = {
         Code::kInvalid,
-        cat("the weight ", weight, " of ", site, " is above ", options_.weight_max * median,
-            ", which is weight_max = ", options_.weight_max, " times the median weight of the ",
+        cat("the weight ", weight, " of ", site, " is above ", options().weight_max * median,
+            ", which is weight_max = ", options().weight_max, " times the median weight of the ",
             by_past ? "last round, " : "round, ", median,
             ": call with a smaller weight, or start the master with a larger --weight-max")};
-    for (const ProcessRecord* process : shards_of(site)) {
-      if (rounds_.at(tag).ready.count(process->incarnation) == 0 || is_tie) continue;
+    for (const ProcessRecord* process : connections().shards_of(site)) {
+      if (rounds().at(tag).ready.count(process->incarnation) == 0 || is_tie) continue;
       if (!JCCL_PLANTED("heavy-weights-are-free"))
-        charge(*process, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
+        conduct().charge(*process, Fault::kBadCall,
+                         cat("a weight of ", weight, ", the median is ", median));
     }
   }
   refuse_sites(tag, unfit, (by_past || !is_tie) && !JCCL_PLANTED("heavy-ones-are-waited-for"));
@@ -83,7 +83,7 @@ bool State::agree_on_weights(const wire::Tag& tag) {
 
 // Of a round that commits. One measure alone says nothing of the next ones, nor do two of which one
 // is out of all proportion.
-void State::note_weights(const wire::Tag& tag, const MasterAttempt& committed) {
+void Forming::note_weights(const wire::Tag& tag, const MasterAttempt& committed) {
   std::vector<Part> parts;
   for (const auto& [id, part] : committed.parts()) parts.push_back(part);
   const std::map<std::string, double> by_site = measured_weights(parts);
@@ -91,9 +91,9 @@ void State::note_weights(const wire::Tag& tag, const MasterAttempt& committed) {
   const auto [least, most] =
       std::minmax_element(by_site.begin(), by_site.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; });
-  const bool alike = most->second <= options_.weight_max * least->second;
+  const bool alike = most->second <= options().weight_max * least->second;
   if (alike || JCCL_PLANTED("odd-weights-become-usual"))
-    rounds_.at(tag).weight = middle_of(by_site);
+    rounds().at(tag).weight = middle_of(by_site);
 }
 
 }  // namespace jccl::protocol
