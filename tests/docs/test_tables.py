@@ -163,16 +163,15 @@ def test_the_stages_of_ci_are_those_it_runs():
 
 
 CELL_MAX = 400  # characters that are seen; a list of links is no sentence
-# What the maintainers' ledger still has; it may only become less.
-CELL_MAX_OF = {"DECISIONS.md": 750}
 LABEL = re.compile(r"\[[^\]]*\]")
 
 
 @pytest.mark.parametrize("path", documents(), ids=name)
 def test_a_cell_of_a_table_can_be_read(path):
-    most = CELL_MAX_OF.get(path.name, CELL_MAX)
     for line in prose(path).splitlines():
         if line.startswith("|"):
             for cell in re.sub(r"\]\([^)]*\)", "]", line).strip("| ").split(" | "):
                 said = cell if LABEL.sub("", cell).strip(", ") else ""
-                assert len(said) <= most, f"{path.name}: {cell[:80]} … ({len(cell)})"
+                assert len(said) <= CELL_MAX, (
+                    f"{path.name}: {cell[:80]} … ({len(cell)})"
+                )
