@@ -44,7 +44,7 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->start_peers = options.start_peers;
   out->stripes = options.stripes;
   out->max_rate = options.max_rate, out->day_bytes = options.day_bytes;
-  if (options.io_threads > 2) return invalid("io_threads is none of 0, 1 and 2");
+  if (options.io_threads > 2) return invalid("io_threads must be 0, 1 or 2");
   if (options.io_threads > 0) out->io_threads = options.io_threads == 1;
   if (options.chunk_bytes > 0) out->chunk_bytes = options.chunk_bytes;
   if (options.deadline_ns > 0) out->deadline = options.deadline_ns;
@@ -53,7 +53,7 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   if (options.master_grace_ns > 0) out->master_grace = options.master_grace_ns;
   out->record = text_or(options.record, "");
   out->record_on_signal = options.record_on_signal != 0;
-  if (options.record_bytes < -1) return invalid("record_bytes is negative and not -1");
+  if (options.record_bytes < -1) return invalid("record_bytes must be -1, 0 or more");
   if (options.record_bytes > static_cast<int64_t>(base::kRecordBytesMax)) {
     return invalid("record_bytes is above 128 MiB: keep fewer of the last events");
   }

@@ -48,7 +48,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
   if (options.restore_after_ns > 0) config->restore_after = options.restore_after_ns;
   config->record = text_or(options.record, "");
-  if (options.record_bytes < -1) return invalid("record_bytes is negative and not -1");
+  if (options.record_bytes < -1) return invalid("record_bytes must be -1, 0 or more");
   if (options.record_bytes > static_cast<int64_t>(base::kRecordBytesMax)) {
     return invalid("record_bytes is above 128 MiB: keep fewer of the last events");
   }

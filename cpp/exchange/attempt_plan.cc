@@ -37,7 +37,7 @@ Status check_kind(PlanKind kind, const Terms& terms) {
 }
 
 Status not_ours(const std::string& text) {
-  return {Code::kInternal, cat("START is not what a master sends: ", text)};
+  return {Code::kInternal, cat("the START of the master is wrong: ", text)};
 }
 
 // Everybody once, and the contributors in the plan.

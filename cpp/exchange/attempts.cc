@@ -326,7 +326,7 @@ void Attempts::attempt_done(const wire::Attempt& attempt, const base::Digest& re
 void Attempts::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
                               std::string text) {
   if (cause == Code::kCorrupt && peer != 0) {
-    text = cat(name(peer), " sent what no peer with a guard sends: ", text);
+    text = cat(name(peer), " sent data that a guard should refuse: ", text);
   }
   host_->attempt_failed(attempt, cause, peer, std::move(text));
 }

@@ -119,7 +119,7 @@ Status Master::Driver::recover() {
       std::any_of(records.begin(), records.end(), has_token)) {
     return {Code::kAuth, cat("journal ", without_password(config_.store),
                              " is of a run with tokens: give the run's secret (--token-file). "
-                             "Without it anybody who reaches this port could join")};
+                             "Without it every process that reaches this port could join")};
   }
   run_text_ = base::to_hex(run_);
   auto options = machine_options();

@@ -19,7 +19,7 @@ namespace {
 // Over HTTP a token travels as it is: so none that may do more than look is taken.
 Result<std::string> observer_of(const net::Credentials& credentials, std::string_view text) {
   const Status no{Code::kAuth,
-                  "this is no token of this run that is good now: make one with `jccl token --role "
+                  "this is not a valid token of this run: make one with `jccl token --role "
                   "observer`"};
   if (!text.starts_with("jccl2.")) return no;  // the run's own secret is for masters
   const auto token = net::parse_token(text);
@@ -33,7 +33,8 @@ Result<std::string> observer_of(const net::Credentials& credentials, std::string
   }
   if (rights->role != net::TokenRole::kObserver && !JCCL_PLANTED("page-for-any-role")) {
     return Status{Code::kAuth,
-                  "this token may do more than look, and must not travel by HTTP: make one with "
+                  "this token has more rights than to read the page, so it must not travel by "
+                  "HTTP: make one with "
                   "`jccl token --role observer`"};
   }
   return token.value().name;

@@ -30,11 +30,11 @@ base::Result<std::string> Master::Driver::leave_recording(net::RecordingCause ca
                                                           const std::string& why) {
   if (!recordings_.any()) {
     return Status(Code::kInvalid,
-                  "this master has no folder for recordings: begin it with --record FOLDER");
+                  "this master has no folder for recordings: start it with --record FOLDER");
   }
   if (recorder_.off()) {
     return Status(Code::kInvalid,
-                  "this master has no flight recorder: it was begun with "
+                  "this master has no flight recorder: it was started with "
                   "--record-mib 0");
   }
   if (!recorder_.any()) return Status(Code::kInvalid, "nothing has happened yet");

@@ -240,7 +240,7 @@ Status EtcdStore::fenced(const std::optional<EtcdPair>* leader) {
   const bool other = now.has_value() && now->create != term_;
   const std::string who = other             ? cat("the active master is at ", address_in(*now))
                           : unknown.empty() ? std::string("no other master is active yet")
-                                            : cat("who is active is not known: ", unknown);
+                                            : cat("the active master is not known: ", unknown);
   std::string why = lease_->trouble();
   if (why.empty()) why = "it was paused, or cut off from etcd";
   return fail_for_good({Code::kEvicted, cat(who, " (this one lost its lease: ", why, ")")});
@@ -254,7 +254,7 @@ Status EtcdStore::judge_refusal(const EtcdFound& leader, const EtcdFound& journa
     return fail_for_good({Code::kDamaged, cat(keys().journal, " was changed under this master")});
   }
   return fail_for_good(
-      {Code::kDamaged, cat(keys().rows, ": somebody else wrote or removed the last row")});
+      {Code::kDamaged, cat(keys().rows, ": another program wrote or removed the last row")});
 }
 
 Status EtcdStore::append(const std::vector<wire::Row>& rows) {

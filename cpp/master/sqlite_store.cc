@@ -188,7 +188,7 @@ Status SqliteStore::check_end(const std::vector<wire::Row>& rows) const {
   const std::uint64_t end = rows.empty() ? 0 : rows.back().sequence;
   if (told == 0) return {};
   const std::string cure = base::cat("; restore all files of the journal from one copy, or remove ",
-                                     last_.path(), " to go on without what is missing");
+                                     last_.path(), " to go on without the missing rows");
   if (end < told && !JCCL_PLANTED("end-of-journal-not-compared")) {
     return {Code::kDamaged, base::cat("journal ", path_, ": ends at row ", end, ", but row ", told,
                                       " was acknowledged: its end is damaged (", path_,

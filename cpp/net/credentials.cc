@@ -225,7 +225,7 @@ Result<Token> parse_token(std::string_view text, TokenRole role) {
   if (!base::from_hex(parts[2], token.run_key)) {
     return bad_token("the run's public key is not 64 hex digits");
   }
-  if (!parse_rights(parts[3])) return bad_token("its name does not say what it admits to");
+  if (!parse_rights(parts[3])) return bad_token("its name does not say which rights it gives");
   token.name = std::string(parts[3]);
   const bool long_secret =
       JCCL_PLANTED("token-secret-short") && parts[4].size() > 2 * token.secret.size();

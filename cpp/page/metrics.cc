@@ -84,7 +84,8 @@ void master_families(const json::object& status, double age_s, Text* text) {
   text->only("jccl_master_uptime_seconds", "gauge", "Since this master started.",
              number(status, "uptime_s"));
   text->only("jccl_master_snapshot_age_seconds", "gauge",
-             "Age of what is shown here; grows when the master's loop does not answer.", age_s);
+             "Age of the values shown here; it grows when the master's loop does not answer.",
+             age_s);
   text->only("jccl_master_journal_records_total", "counter", "Records of the journal.",
              number(part(status, "journal"), "sequence"));
   text->only("jccl_master_connections", "gauge", "Control connections.",
@@ -93,9 +94,10 @@ void master_families(const json::object& status, double age_s, Text* text) {
              number(status, "pending"));
   text->only("jccl_master_strangers_closed_total", "counter",
              "Connections closed before they proved anything.", number(status, "strangers_closed"));
-  text->only("jccl_master_memory_held_bytes", "gauge", "Held for what others sent or do not read.",
+  text->only("jccl_master_memory_held_bytes", "gauge",
+             "Memory for data that others sent or do not read.",
              number(part(status, "memory"), "held"));
-  text->only("jccl_master_memory_max_bytes", "gauge", "Bound of the same.",
+  text->only("jccl_master_memory_max_bytes", "gauge", "Limit of that memory.",
              number(part(status, "memory"), "max"));
   text->only("jccl_epoch", "gauge", "Number of the membership; grows with every change.",
              number(status, "epoch"));
@@ -140,8 +142,7 @@ void peer_families(const json::object& status, Text* text) {
       [](const json::object& peer) { return words(peer, "waiting_for").empty() ? 0.0 : 1.0; });
   one_per_peer(status, text, "jccl_peer_trouble", "gauge", "1 if lost, silent, cut off or slow.",
                [](const json::object& peer) { return words(peer, "trouble").empty() ? 0.0 : 1.0; });
-  one_per_peer(status, text, "jccl_peer_faulted", "gauge",
-               "1 if something is held against its key.",
+  one_per_peer(status, text, "jccl_peer_faulted", "gauge", "1 if its key has faults.",
                [](const json::object& peer) { return words(peer, "faults").empty() ? 0.0 : 1.0; });
 }
 

@@ -107,7 +107,7 @@ Decision decide(const Request& request, const Gate& gate) {
   Decision out;
   out.head = request.method == "HEAD";
   if (request.method != "GET" && !out.head && !JCCL_PLANTED("page-answers-any-method")) {
-    return no(405, "this page only shows: GET and HEAD. Orders are given by the jccl command");
+    return no(405, "this page answers only GET and HEAD. Give orders by the jccl command");
   }
   if (request.has_body) return no(413, "a request has no body here");
   if (request.hosts != 1) return no(400, "a request names one Host");
@@ -119,7 +119,7 @@ Decision decide(const Request& request, const Gate& gate) {
   const auto* known = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                    [&](const auto& route) { return route.first == path; });
   if (known == std::end(kRoutes)) {
-    return no(404, "there are /, /api/v1/status, /events, /metrics and /healthz");
+    return no(404, "this server has /, /api/v1/status, /events, /metrics and /healthz");
   }
   out.route = known->second;
   if (is_for_all(out.route)) return out;

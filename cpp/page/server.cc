@@ -67,7 +67,7 @@ Status Server::Impl::bind() {
 
 Status Server::Impl::unusable(const error_code& error) const {
   return {Code::kIo, cat("--http ", net::to_text(options.gate.bind), ": ", error.message(),
-                         ". Choose another port, or end who has it")};
+                         ". Choose another port, or stop the program that has it")};
 }
 
 void Server::Impl::run() {

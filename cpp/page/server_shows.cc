@@ -139,7 +139,7 @@ void Server::Impl::answer(const std::shared_ptr<Conn>& conn) {
   const base::Time now = steady_now();
   const std::string& token = conn->asked.token;
   if (snapshot && snapshot->revoked.count(token) > 0) {
-    return refuse(conn, 401, "this token was revoked: ask who runs the master for another");
+    return refuse(conn, 401, "this token was revoked: ask the operator of the run for another");
   }
   if (conn->asked.route == Route::kHealth) return answer_health(conn, now);
   // What nobody has said yet is no leave to look.

@@ -280,7 +280,7 @@ TEST_F(HostileMember, a_wish_for_many_first_peers_is_bounded_and_ends_with_its_l
   (void)join(2, greedy);
   (void)join(3, hello(300, "a"));
   EXPECT_TRUE(sent<wire::Start>(say(3, ready("grads"))).empty());
-  EXPECT_NE(master_->view(now_).tags.at(0).waiting_for.find("greedy wishes for so many"),
+  EXPECT_NE(master_->view(now_).tags.at(0).waiting_for.find("greedy asks for this many"),
             std::string::npos);
   EXPECT_EQ(sent<wire::Start>(on(ConnClosed{2})).size(), 1U);
 }

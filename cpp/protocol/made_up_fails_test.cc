@@ -277,7 +277,7 @@ TEST_F(MadeUpFails, a_new_key_before_the_ban_makes_the_next_ones_wait) {
   now_ += options().silence / 4;
   const auto told = sent<wire::Waiting>(on(Tick{}));
   const std::string waits = told.empty() ? "" : told.back().text;
-  EXPECT_NE(waits.find("after faults of some that came as it does"), std::string::npos) << waits;
+  EXPECT_NE(waits.find("after faults of peers that came as it did"), std::string::npos) << waits;
 }
 
 // Each is refused, and the others wait for a call that can begin.

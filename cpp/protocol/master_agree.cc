@@ -150,7 +150,7 @@ bool Forming::agree_on_contributors(const wire::Tag& tag) {
       continue;
     }
     unfit[part.site] = {Code::kInvalid, cat("the weight ", part.weight, " of ", part.site,
-                                            " is none for this call: weights apply to sum and "
+                                            " is not 1 in this call: weights apply to sum and "
                                             "mean of floating-point leaves; use 1")};
     if (JCCL_PLANTED("unfit-weights-are-free")) continue;
     conduct().charge(*connections().record_of(part.incarnation), Fault::kBadCall,

@@ -303,7 +303,7 @@ void Audits::on_audit_part(ProcessRecord& process, const wire::AuditPart& shown)
   if (!is_bound(options().auditor, running, group, *part, shown)) {
     return convict(tag, *part,
                    cat("showed another ", shown.result ? "result" : "part", " of cell ", shown.cell,
-                       " than its DONE bound"));
+                       " than its DONE named"));
   }
   if (shown.result) {
     cell.result = shown;
@@ -390,7 +390,7 @@ void Audits::convict(const wire::Tag& tag, const Part& part, const std::string& 
 void Audits::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links) {
   Round& round = rounds().at(tag);
   MasterAttempt& running = *round.running;
-  std::string text = "what was sent is not what came, as they say: ";
+  std::string text = "their hashes of the same data are not equal: ";
   std::size_t told = 0;
   for (const auto& [a, b] : links) {
     if (++told <= 8)
@@ -424,7 +424,7 @@ Audits::Step Audits::audit(const wire::Tag& tag) {
     }
     // Nobody is there to answer for it: the attempt goes again, and no link pays.
     if (!crossed_roots(running, true).empty() && !JCCL_PLANTED("what-the-gone-sent-counts")) {
-      attempts().abort(tag, Code::kPeerLost, "what one that has left sent is not what came", true);
+      attempts().abort(tag, Code::kPeerLost, "a peer that has left and a receiver disagree", true);
       return Step::kEnded;
     }
     draw(tag);

@@ -243,8 +243,8 @@ Birth StateBirth::named_source(const wire::Tag& tag, const std::vector<const Ask
                                         : cat(std::min(one, other), " and ", std::max(one, other));
   return {{},
           cat(both, " are both named as the source of ", tag,
-              ", with other values: begin one of them anew without source=True, two minutes later "
-              "if it has no key file, or start the master with --source SITE"),
+              ", with other values: restart one of them without source=True (two minutes later if "
+              "it has no key file), or restart the master with --source SITE"),
           true};
 }
 
@@ -319,9 +319,9 @@ std::string StateBirth::source_to_come(const wire::Tag& tag, const Askers& sites
       if (!JCCL_PLANTED("old-patience-with-new-disputes")) last = std::max(last, word.at);
     }
     if (here && !other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
-      return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
+      return cat("waits for ", site, " and ", other, " to agree. Both were named as the source of ",
                  tag,
-                 " with other values: kick one of them, or start the master with --source SITE");
+                 " with other values. Kick one of them, or start the master with --source SITE");
     }
     // Not again and again, of ever other ones that say so and go.
     const base::Time latest =

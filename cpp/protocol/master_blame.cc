@@ -46,8 +46,8 @@ std::optional<Status> Conduct::unwelcome(const wire::Hello& hello, const Shown& 
   });
   if (own >= base::kLivesOfKeyMax && !JCCL_PLANTED("one-key-takes-all-places")) {
     return Status{Code::kLimit, cat("the key ", brief_key(shown.key), "… is here ", own,
-                                    " times, the most for one: each process makes its own, or is "
-                                    "given a file of its own")};
+                                    " times, the limit of a key: give each process a key file of "
+                                    "its own, or none at all")};
   }
   return token_spent(shown.token, shown.uses, {hello.shard, hello.shards}, shown.key);
 }
@@ -128,7 +128,7 @@ std::string Conduct::kept_outside(const ProcessRecord& process) const {
   const bool anybody = too_few && !JCCL_PLANTED("nobody-may-begin-anew");  // there is no round
   if (throttle != throttles_.end() && now() < throttle->second.held_until && !known && !anybody) {
     return cat("waits for ", seconds(throttle->second.held_until),
-               " s: since others waited for some that came as it does, new keys enter slowly");
+               " s: others waited for peers which joined as it did, so new keys enter slowly");
   }
   const bool by_time = throttle != throttles_.end() &&
                        throttle->second.next_at <= throttle->second.held_until && anybody;
@@ -138,7 +138,7 @@ std::string Conduct::kept_outside(const ProcessRecord& process) const {
     const bool faults = throttle->second.for_faults;
     return cat("waits for ", seconds(throttle->second.next_at), " s: ",
                bans > 0 ? cat("after ", bans, " bans")
-               : faults ? "after faults of some that came as it does"
+               : faults ? "after faults of peers that came as it did"
                         : "while many come and go without a round",
                blame_.is_blamed(process.key, now()) ? " new keys and blamed ones enter slowly"
                                                     : " new keys enter slowly");
@@ -256,7 +256,7 @@ void Conduct::charge_nonsense(ConnId conn) {
   const ProcessRecord* process =
       found == connections().conns_.end() ? nullptr : connections().record_of(found->second);
   if (process != nullptr && process->conn == conn) {
-    charge(*process, Fault::kBadCall, "said what is no message of a peer");
+    charge(*process, Fault::kBadCall, "sent a message that no peer sends");
   }
 }
 

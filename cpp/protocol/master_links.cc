@@ -177,19 +177,19 @@ bool LinkFaults::names_another(const MasterAttempt& running, const Part& part,
 std::string_view LinkFaults::words_of(wire::ViolationKind kind) {
   switch (kind) {
     case wire::ViolationKind::kChunk:
-      return "names a chunk that the plan has not";
+      return "has a chunk that is not in the plan";
     case wire::ViolationKind::kLength:
       return "has another length than its chunk";
     case wire::ViolationKind::kSender:
       return "is not its sender's to send";
     case wire::ViolationKind::kPhase:
-      return "is a result before what it is made of was sent";
+      return "is a result that came before all of its inputs";
     case wire::ViolationKind::kValues:
       return "has bytes that no encoder with a guard writes";
     case wire::ViolationKind::kRepeats:
       return "came again and again";
     case wire::ViolationKind::kAck:
-      return "acknowledges what was never sent";
+      return "acks frames that were never sent";
   }
   return {};
 }

@@ -118,8 +118,8 @@ std::string StateRestore::unknown_text(const wire::Tag& tag, const std::string& 
       digests == at.first ? cat("the one that ", tag, " began with")
                           : cat("no revision of ", tag, " that the journal remembers (the ",
                                 "last ", options().history, "): perhaps no checkpoint was found");
-  return cat("the state that ", site, " wishes back is ", what,
-             R"(. restore="any" makes the run go on from it all the same)");
+  return cat("the state that ", site, " requests is ", what,
+             R"(. restore="any" makes the run continue from it all the same)");
 }
 
 // Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
@@ -144,7 +144,7 @@ bool StateRestore::answer_wish(ProcessRecord& process, const wire::Tag& tag) {
   } else if (wish_stands(tag)) {
     state_sync().reply_refused(
         process, tag, Code::kMismatch,
-        cat(restored_text(tag), "; ", process.site, " wishes another one. One peer restores: call ",
+        cat(restored_text(tag), "; ", process.site, " asks for another one. One may restore: call ",
             "without restore here, or again after the run's next revision"));
   } else if (const std::string why = refused_text(process, tag); !why.empty()) {
     state_sync().reply_refused(process, tag, Code::kMismatch, why);

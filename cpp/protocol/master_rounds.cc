@@ -289,7 +289,7 @@ Wait Forming::forming_wait(const wire::Tag& tag) const {
             cat("waits for the first ", membership().start_peers(), " sites, ", sites,
                 sites == 1 ? " is" : " are", " there",
                 membership().start_peers() > options().start_peers
-                    ? cat("; ", wording().name(*membership().patient()), " wishes for so many")
+                    ? cat("; ", wording().name(*membership().patient()), " asks for this many")
                     : "",
                 membership().gone_text())};
   }

@@ -114,7 +114,7 @@ std::string Seats::key_elsewhere(const ProcessRecord& process) const {
       const bool first = other.id != 0 ||
                          (other.order < process.order && !JCCL_PLANTED("one-key-is-many-outside"));
       if (!first) continue;
-      return cat("waits, as its key ", brief_key(process.key), "… is that of ",
+      return cat("waits: its key ", brief_key(process.key), "… is the key of ",
                  other.id != 0 ? "the member " : "", site, ": give each a key file of its own");
     }
   }

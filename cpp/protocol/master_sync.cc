@@ -58,7 +58,7 @@ std::optional<Status> StateSync::open_tag(const ProcessRecord& process, const wi
     });
     if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
       return Status{Code::kLimit, cat(wording().name(process), " has opened ", own,
-                                      " tags that no round was committed of; one peer may open ",
+                                      " tags without a round that committed; one peer may open ",
                                       base::kTagsMax / 2)};
     }
     if (rounds().size() >= base::kTagsMax) {
@@ -93,8 +93,8 @@ void StateSync::on_sync(ProcessRecord& process, const wire::Sync& sync) {
   if (sync.source && !at.born && !options().source.empty() && process.site != options().source) {
     return reply_refused(
         process, sync.tag, Code::kMismatch,
-        cat("the operator named ", options().source, " as the source of the run's ", "states, so ",
-            process.site, " is none: call without source=True there"));
+        cat("the operator named ", options().source, " as the source of the run's ", "states, not ",
+            process.site, ": call without source=True on that peer"));
   }
   if (sync.source && another_source(process, sync)) {
     return reply_refused(

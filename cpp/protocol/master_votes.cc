@@ -129,7 +129,7 @@ void StateVotes::name_outvoted(const ProcessRecord& process, const wire::Tag& ta
   if (JCCL_PLANTED("the-outvoted-go-unnamed")) return;
   conduct().charge(
       process, Fault::kOutvoted,
-      cat("holds another revision ", at.committed, " of ", tag, " than most who made it"));
+      cat("has another revision ", at.committed, " of ", tag, " than most of its makers"));
 }
 
 // It will not vote, or nobody waits for it: it asks for the newest revision itself, or was skipped.

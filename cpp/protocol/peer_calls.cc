@@ -42,14 +42,14 @@ std::optional<Status> State::objection(const Call& call) const {
     const auto committed = committed_.find(call.tag);
     const std::uint64_t newest = committed == committed_.end() ? 0 : committed->second;
     if (resync_.count(call.tag) == 0 && held->second.revision < newest) {
-      return Status{Code::kResync,
-                    cat("the own state of ", call.tag, " is at revision ", held->second.revision,
-                        ", the run at ", newest, ": hand the new state to jccl.publish after each ",
-                        "committed round, or take the run's by jccl.sync_state")};
+      return Status{Code::kResync, cat("this peer's state of ", call.tag, " is at revision ",
+                                       held->second.revision, ", the run at ", newest,
+                                       ": pass the new state to jccl.publish after each ",
+                                       "committed round, or take the run's by jccl.sync_state")};
     }
     if (resync_.count(call.tag) > 0) {
       return Status{Code::kResync,
-                    cat("the own state of ", call.tag, ", at revision ", held->second.revision,
+                    cat("this peer's state of ", call.tag, ", at revision ", held->second.revision,
                         ", was changed or is behind the run's: synchronise it")};
     }
   }
@@ -133,7 +133,7 @@ void State::on_start(const wire::Start& start) {
   if (open.phase != CallPhase::kWaiting && open.attempt == start.attempt) return;  // said twice
   if (!stands_at(open, start)) {
     let_go(start.attempt);
-    send(wire::Fail{start.attempt, Code::kAborted, 0, "START names another state than the own"});
+    send(wire::Fail{start.attempt, Code::kAborted, 0, "START names a state unlike this peer's"});
     resync_.insert(start.round.tag);
     if (open.phase == CallPhase::kWaiting) {
       complete(wire::Tag(start.round.tag), Code::kResync,
@@ -296,8 +296,9 @@ void State::close_committed(const wire::Tag& tag) {
   if (open.own.has_value() && right) {
     fx_.commit.push_back(open.attempt);
     const bool counted = open.left_out == Code::kOk;
-    return complete(tag, open.left_out,
-                    counted ? "" : cat("own contribution was left out: ", open.left_out_why));
+    return complete(
+        tag, open.left_out,
+        counted ? "" : cat("this peer's contribution was left out: ", open.left_out_why));
   }
   if (!open.own.has_value() && !open.failed.has_value() && !open.orphan) {
     return;  // the data is on its way; nobody sends any to an evicted life
@@ -306,7 +307,7 @@ void State::close_committed(const wire::Tag& tag) {
   if (open.call.is_state) resync_.insert(tag);
   const bool differs = open.own.has_value();
   complete(tag, kMayBeCounted,
-           cat("round ", open.n, " of ", tag, " was committed, but the own result ",
+           cat("round ", open.n, " of ", tag, " was committed, but this peer's result ",
                differs ? "differs" : "is not complete"));
 }
 

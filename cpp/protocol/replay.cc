@@ -84,8 +84,8 @@ class Replay {
 
   void compare(const Entry& entry, const std::vector<EffectNote>& notes, Replayed& told) const {
     std::vector<std::string>& out = told.differences;
-    if (answers_.unasked() > 0) out.push_back("it asked for what it did not ask for then");
-    if (answers_.any_left()) out.push_back("it asked for less than then");
+    if (answers_.unasked() > 0) out.push_back("it asked a question that is not in the recording");
+    if (answers_.any_left()) out.push_back("it asked less than in the recording");
     const std::size_t common = std::min(notes.size(), entry.effects.size());
     for (std::size_t i = 0; i < common && out.size() < kDifferencesMax; ++i) {
       if (notes[i] == entry.effects[i]) continue;

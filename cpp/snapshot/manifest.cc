@@ -116,7 +116,7 @@ base::Bytes encode(const Manifest& manifest) {
 base::Result<Manifest> decode_manifest(base::ByteView bytes, const wire::Held& want,
                                        const Layout& layout) {
   const std::string name = base::cat("manifest of ", want.tag, " at revision ", want.revision);
-  const Status corrupt{Code::kCorrupt, name + ": the bytes are not what its digest says"};
+  const Status corrupt{Code::kCorrupt, name + ": the bytes do not match its digest"};
   base::Reader r(bytes);
   const bool ours = r.u32() == kMagic && r.u16() == wire::kVersion && r.u16() == 0;
   const std::uint64_t revision = r.u64();

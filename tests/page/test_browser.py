@@ -122,7 +122,7 @@ def test_a_token_goes_from_the_address_into_a_header():
             tab.wait("!document.querySelector('#ask').hidden")
             tab.value(f"document.querySelector('#token').value = '{token}x'")
             tab.value("document.querySelector('#ask button').click()")
-            tab.wait("/no token of this run/.test(document.body.innerText)")
+            tab.wait("/valid token of this run/.test(document.body.innerText)")
             tab.value(f"document.querySelector('#token').value = '{token}'")
             tab.value("document.querySelector('#ask button').click()")
             tab.wait("document.querySelector('#state').innerText == 'live'")
