@@ -92,7 +92,7 @@ class Leaver:
             return False
         self.why = why
         words = {
-            FLAG: "comm.leaving is set, and this peer goes on until it looks",
+            FLAG: "comm.leaving is set; this peer goes on until its program reads that",
             IGNORE: "ignored, as on_term says",
         }
         what = words.get(self.policy) if isinstance(self.policy, str) else ""
@@ -122,7 +122,7 @@ class Leaver:
         try:
             self.policy()
         except Exception as fault:
-            self._says(f"{self.why}: what on_term names failed: {fault!r}")
+            self._says(f"{self.why}: the function of on_term failed: {fault!r}")
         finally:
             self.hooking = False
 

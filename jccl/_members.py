@@ -109,7 +109,7 @@ class Crowd:
         lines.append(now)
         if len(lines) < LINES_MAX:
             return ""
-        return "; more about it is said in a minute, as it comes and goes"
+        return "; it comes and goes, so the next line about it is in a minute"
 
 
 def _why(departed: list[str], site: str, gone: list[str]) -> str:

@@ -95,8 +95,8 @@ class Checkpoints:
         if isinstance(comm, Communicator) and _is_one_of_several():
             raise NotImplementedError(
                 f"jccl.Checkpoints: this process is one of {jax.process_count()} of a "
-                "jax.distributed world, in which orbax saves what the first one has "
-                "alone. Join with jccl.sites.connect(parts=1)"
+                "jax.distributed world, and orbax saves only the first one's data. "
+                "Join with jccl.sites.connect(parts=1)"
             )
         items.orbax()  # takes its time, or is not there
         self._comm = comm
@@ -390,14 +390,14 @@ class Checkpoints:
             if held.holds(OWN) and held.revisions != whole.revisions:
                 say(
                     logging.INFO,
-                    f"what is {self._site}'s own comes from checkpoint {held.number}",
+                    f"{self._site}'s own part comes from checkpoint {held.number}",
                 )
                 state = self._split(state).with_shared(shared)
             return state, data
         say(
             logging.INFO,
-            f"nothing of {self._site}'s own is in checkpoint {whole.number} or one "
-            "before: it begins with a new inner state",
+            f"no checkpoint up to {whole.number} has {self._site}'s own part: it "
+            "begins with a new inner state",
         )
         return split.with_shared(shared), data
 

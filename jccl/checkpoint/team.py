@@ -20,7 +20,7 @@ from jccl.errors import DamagedError, IoError
 
 T = TypeVar("T")
 _MOST = 64  # candidates that are spoken about: the newest
-_CANNOT_GO_ON = "cannot go on: see what it says of it"
+_CANNOT_GO_ON = "cannot go on: see its own error"
 
 
 class Team:

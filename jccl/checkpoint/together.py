@@ -84,7 +84,7 @@ def meet(team: Team, leaves: Sequence[Any], store: Store) -> None:
         return
     word = number_of(*team.gather(words_of(secrets.randbits(64)))[0].tolist())
     name = f"meeting/{word:016x}"
-    no_access = f"has no access to {store.where}: see what it says"
+    no_access = f"has no access to {store.where}: see its own error"
 
     def mark() -> None:
         if team.place == 0:

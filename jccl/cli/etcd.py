@@ -227,7 +227,8 @@ def _checked(tls: str, peers: list[tuple[str, int]], insecure: bool) -> Path | N
     if not near and not insecure:
         raise click.UsageError(
             "members of etcd on several machines need --etcd-tls DIR, or --insecure in "
-            "a network of your own: whoever reaches them can write the journal"
+            "a network of your own: every process that reaches them can write the "
+            "journal"
         )
     return None
 

@@ -136,7 +136,7 @@ from jccl.settings import DEFAULT_PORT, read_token
 @click.option(
     "--source",
     default="",
-    help="The run begins with the state of this site, and no other may be named its "
+    help="Site whose state begins the run; no other may be named its "
     "source; default: the one that peers name, else what most of them have.",
 )
 @click.option(

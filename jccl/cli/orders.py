@@ -20,14 +20,14 @@ Lists = dict[str, Rows]  # of the status, by name
 _FULL_DIGITS = 64
 _NO_KEY = "-"  # as none begins
 _OFFLINE = click.option(
-    "--offline", is_flag=True, help="KEY is a whole key, of a peer that is away."
+    "--offline", is_flag=True, help="KEY is a whole key; its peer may be away."
 )
 
 
 @click.command(name="kick")
 @run_options
 @click.argument("site")
-@click.option("--reason", default="", help="What its peers are told.")
+@click.option("--reason", default="", help="Reason that its peers see.")
 def kick(site: str, reason: str, **run: Any) -> None:
     """Evict SITE. It may return at once; see ban."""
     master = Run(**run)
@@ -41,7 +41,7 @@ def kick(site: str, reason: str, **run: Any) -> None:
 @click.command(name="drain")
 @run_options
 @click.argument("peer")
-@click.option("--reason", default="", help="What the peer and the others are told.")
+@click.option("--reason", default="", help="Reason that the peer and the others see.")
 def drain(peer: str, reason: str, **run: Any) -> None:
     """Ask PEER, a site or a key, to leave between two rounds.
 
@@ -57,7 +57,7 @@ def drain(peer: str, reason: str, **run: Any) -> None:
 @run_options
 @click.argument("key")
 @click.option("--for", "span", type=Span(), help="90s, 12h, 7d; default: permanent.")
-@click.option("--reason", default="", help="What its peer is told.")
+@click.option("--reason", default="", help="Reason that its peer sees.")
 @_OFFLINE
 def ban(key: str, span: int | None, reason: str, offline: bool, **run: Any) -> None:
     """Evict every peer with KEY, and refuse the key."""
@@ -89,7 +89,7 @@ def admit(key: str, offline: bool, **run: Any) -> None:
 
 @click.command(name="dump")
 @run_options
-@click.option("--reason", default="", help="Why, for whoever reads the recording.")
+@click.option("--reason", default="", help="Reason, for readers of the recording.")
 def dump(reason: str, **run: Any) -> None:
     """Write what the master's flight recorder holds to a file on its machine.
 
@@ -124,9 +124,8 @@ def _keys(master: Run, name: str, offline: bool, *, banned: bool = False) -> lis
         if offline or key in _keys_of(lists):
             return [key]
         raise click.ClickException(
-            "no peer has this key now, and no ban is of it; if it is the key of a peer "
-            "that is away, say so with --offline. Never give the content of a key "
-            "file: an order shows it to all"
+            "no peer has this key now, and no ban names it. If its peer is away, add "
+            "--offline. Never give the content of a key file: an order shows it to all"
         )
     away = banned and not any(_meant(lists, name, "peers"))
     return sorted(

@@ -52,7 +52,9 @@ _STEPS_S = (0.1, 0.8, 4.9)
     "--max-loss", type=SHARE, help="Recommend nothing that costs more, like 1%."
 )
 @click.option(
-    "--mtbf", type=LONG, help="A site fails once in so long, like 24h: count tries."
+    "--mtbf",
+    type=LONG,
+    help="Mean time between failures of a site, like 24h: also count tries.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
@@ -134,7 +136,7 @@ def _quality(best: advice.Choice, less: list[advice.Choice]) -> str:
     """What the recommendation that follows is known to cost, and what costs less."""
     parts = advice.parts_of_loss(best.method, best.codec)
     if not parts:
-        return "Quality: nothing is known that the recommendation below would cost.\n"
+        return "Quality: no known cost of the recommendation below.\n"
     lines = [
         f"Quality first: the recommendation below costs +{best.loss_percent:.1f} % of "
         "perplexity, as others measured:"
@@ -144,7 +146,7 @@ def _quality(best: advice.Choice, less: list[advice.Choice]) -> str:
     if best.name == "eager":
         lines += [f"  {words}" for words in _OWN_OF_EAGER]
     if less:
-        lines.append("What costs less on this link, and reaches less:")
+        lines.append("Options that cost less quality on this link, and reach less:")
         lines += [_line(row) for row in less]
     return "\n".join(lines) + "\n"
 

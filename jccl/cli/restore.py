@@ -90,12 +90,12 @@ def command(
                 )
         if not granted:
             return
-        click.echo("waits for a peer to take it")
+        click.echo("waits for a peer to adopt it")
         while not putting_back.is_taken(run.status(), granted):
             if time.monotonic() > end:
                 raise click.ClickException(
-                    f"no peer has taken it in {wait:.0f} s, and with this command it "
-                    "goes: start the peers, and this again"
+                    f"no peer has adopted it in {wait:.0f} s, and it is lost when this "
+                    "command ends: start the peers, and then this command again"
                 )
             time.sleep(ASK_EVERY_S)
-    click.echo("taken")
+    click.echo("a peer has adopted it")

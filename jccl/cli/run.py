@@ -35,7 +35,7 @@ from jccl.settings import read_token, shared_environment
 @click.option(
     "--kill-every", type=float, help="Kill and restart a random peer this often (s)."
 )
-@click.option("--seed", type=int, help="Seed of the choice which peer to kill.")
+@click.option("--seed", type=int, help="Seed for choosing the peer to kill.")
 @click.option(
     "--store",
     default="memory:",

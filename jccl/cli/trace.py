@@ -36,7 +36,7 @@ _PROFILE_PID = 1_000_000  # added to those of a JAX profile
 @click.option(
     "--history",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The master's, of its --history.",
+    help="The master's history file (its --history).",
 )
 @click.option(
     "--profile",

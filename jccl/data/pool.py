@@ -110,8 +110,8 @@ class Pool:
         holes = _without([*self.holes, (self.head, head)], sorted(taken))
         if len(holes) > self.form.ranges:
             raise _limit(
-                f"what is left to count lies in {len(holes)} pieces, and the plan has "
-                f"room for {self.form.ranges}: make it with a larger ranges="
+                f"the samples left to count are in {len(holes)} pieces, and the plan "
+                f"has room for {self.form.ranges}: make it with a larger ranges="
             )
         known, fresh = self._known_after(counted)
         return Pool(self.form, head, holes, known, fresh, self.rounds + 1)

@@ -122,7 +122,7 @@ def _linear(outer: outers.Outer | None, comm: Communicator) -> outers.Outer:
     if not isinstance(found, outers.Outer):
         raise TypeError(
             "jccl.eager_diloco takes jccl.nesterov or jccl.sgd as outer optimizer: "
-            "what a peer is ahead is kept apart, which needs linear outer steps"
+            "a peer's lead is kept apart, and that needs linear outer steps"
         )
     return found
 

@@ -234,7 +234,7 @@ def test_a_site_without_a_part_of_its_own_takes_what_is_shared(tmp_path, caplog)
     same(state[1].inner, fresh[1].inner)
     same(state[0]["w"], state_of(4)[1].anchor["w"])
     assert data == "at the start"
-    assert "nothing of us's own is in checkpoint 4" in caplog.text
+    assert "no checkpoint up to 4 has us's own part" in caplog.text
 
 
 def test_a_site_killed_before_the_others_had_saved_keeps_its_own_part_of_before(
@@ -248,7 +248,7 @@ def test_a_site_killed_before_the_others_had_saved_keeps_its_own_part_of_before(
     same(state[1].inner, state_of(2, "eu")[1].inner)
     same(state[0]["w"], state_of(3)[1].anchor["w"])  # on the anchor, as all joiners
     assert data["at"] == 2
-    assert "what is eu's own comes from checkpoint 2" in caplog.text
+    assert "eu's own part comes from checkpoint 2" in caplog.text
 
 
 def test_those_of_this_run_come_before_newer_ones_of_another(tmp_path, caplog):

@@ -160,7 +160,7 @@ def test_own_parts_that_are_damaged_come_from_the_checkpoint_before(tmp_path, li
     for state, data in states:
         assert int(state[1].rounds) == 2 and int(state[1].inner[1]["count"]) == 1
         assert data["at"] == 1
-    assert sum("what is eu's own comes from checkpoint 1" in x for x in lines()) == 2
+    assert sum("eu's own part comes from checkpoint 1" in x for x in lines()) == 2
 
 
 def _empty(process):

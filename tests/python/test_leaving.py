@@ -235,7 +235,7 @@ def test_a_flag_is_for_a_loop_that_looks(term):
     one, lines = leaver("flag", core)
     term()
     assert one.why == "SIGTERM" and core.does == [("on term", False)]
-    assert "goes on until it looks" in lines[0]
+    assert "goes on until its program reads that" in lines[0]
     one.dismiss()
 
 

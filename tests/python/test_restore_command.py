@@ -87,7 +87,7 @@ def test_a_living_run_is_put_back_and_the_command_is_needed_no_longer(trained):
         lambda comm, i: Trainer.train(gone_back(peers[i], 3, times=1), 4)
     )
     code, said = restore.ended()
-    assert (code, said.splitlines()[-1]) == (0, "taken"), said
+    assert (code, said.splitlines()[-1]) == (0, "a peer has adopted it"), said
     assert "diloco: the run goes on from it as revision 4" in said
     assert len({peer.w.tobytes() for peer in done}) == 1
     assert (
@@ -100,7 +100,7 @@ def test_a_living_run_is_put_back_and_the_command_is_needed_no_longer(trained):
     restore = Restore(cluster, folder, "--number", "1", "--again")
     cluster.run(lambda comm, i: gone_back(peers[i], 4, times=2))
     code, said = restore.ended()
-    assert (code, said.splitlines()[-1]) == (0, "taken"), said
+    assert (code, said.splitlines()[-1]) == (0, "a peer has adopted it"), said
 
 
 def test_a_run_that_nobody_is_in_goes_on_from_the_checkpoint(trained):
@@ -113,7 +113,7 @@ def test_a_run_that_nobody_is_in_goes_on_from_the_checkpoint(trained):
     peer = Trainer(cluster.join(site="new")).sync()
     assert peer.w.tolist() == saved[1].anchor["w"].tolist()
     code, said = restore.ended()
-    assert (code, said.splitlines()[-1]) == (0, "taken"), said
+    assert (code, said.splitlines()[-1]) == (0, "a peer has adopted it"), said
     assert peer.train(4).rounds == 4
 
 
@@ -146,7 +146,7 @@ def test_a_run_whose_leaves_are_cut_into_parts_is_put_back(tmp_path):
             state = step(*state)
             assert (int(state[1].status[0]), w_of(state)) == (Code.RESYNCED, saved[1])
             code, said = restore.ended()
-            assert (code, said.splitlines()[-1]) == (0, "taken"), said
+            assert (code, said.splitlines()[-1]) == (0, "a peer has adopted it"), said
             assert "checkpoint 1 of eu" in said
             assert int(step(*state)[1].rounds) == 2
 
@@ -183,4 +183,4 @@ def test_only_who_may_give_orders_puts_a_run_back(tmp_path, operator):
         restore = Restore(cluster, tmp_path, "--number", "1", token=admin)
         gone_back(honest, 2, times=1)
         code, said = restore.ended()
-        assert (code, said.splitlines()[-1]) == (0, "taken"), said
+        assert (code, said.splitlines()[-1]) == (0, "a peer has adopted it"), said
