@@ -1,9 +1,9 @@
-/* jccl: fault-tolerant collectives between peers that come and go. The one public header, C99.
+/* jccl: fault-tolerant collectives with dynamic membership. The one public header, C99.
  *
- * A master orders the run's membership; peers connect to it and move data among themselves. Every
- * function answers a code; what happened in words is in jccl_last_error() of the same thread.
- * Objects are opaque and thread-safe unless said otherwise. Text that the library is given is
- * borrowed during the call. A failed round leaves its inputs as they were.
+ * A master orders the run's membership. Peers connect to it and move data among themselves. Every
+ * function returns a code; jccl_last_error() of the same thread says in words what happened.
+ * Objects are opaque and thread-safe unless said otherwise. The library borrows a caller's text
+ * during the call. A failed round leaves its inputs as they were.
  *
  * Structs begin with struct_size, set by their _INIT macro, so that fields can be added later.
  */
@@ -69,15 +69,15 @@ enum jccl_code {
 JCCL_EXPORT const char* jccl_code_name(int32_t code);
 /* "none", "retry", "reconnect", "resync", "fix" or "report". Static text. */
 JCCL_EXPORT const char* jccl_code_remedy(int32_t code);
-/* What the last failed call of this thread met, and what to do; "" before the first failure. Valid
+/* The error of this thread's last failed call, and what to do; "" before the first failure. Valid
  * until the next failing call of this thread. */
 JCCL_EXPORT const char* jccl_last_error(void);
 /* "0.1.0" of the library, which may be newer than this header. Static text. */
 JCCL_EXPORT const char* jccl_version(void);
 
 /* Functions that answer a text copy it into `text` and end it with 0. `size` holds the room on
- * entry and the length with the 0 on return; too little room is LIMIT and `size` says how much is
- * needed. `text` may be NULL when the room is 0. */
+ * entry, and on return the length including the 0. If there is too little room, the code is LIMIT
+ * and `size` says how much is needed. `text` may be NULL when the room is 0. */
 
 /* ---- master ---- */
 
@@ -99,14 +99,14 @@ typedef struct {
   const char* straggler;      /* sites others wait for: "wait", "skip", "evict"; NULL = "wait" */
   int64_t straggler_after_ns; /* that long; 0 = 10 s */
   const char* admission;      /* "auto", "manual", "list:FILE"; NULL = "auto" */
-  int64_t restore_after_ns;   /* where nobody has the newest state any more, go back to the newest
-                                 that   somebody has after so long; 0 = 30 s */
+  int64_t restore_after_ns;   /* if no peer has the newest state any more, the run goes back to the
+                                 newest that a peer has, after this time; 0 = 30 s */
   const char* record;         /* recordings are left in this folder, after faults and when asked;
                                  NULL: none */
   int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: none;
                                  128 MiB at most */
-  double weight_max;          /* a weight above so many times the median of its round is refused;
-                                 0 = 1e6, negative: none is */
+  double weight_max;          /* refuse a weight above this many times the median of its round;
+                                 0 = 1e6, negative: refuse none */
   double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
   const char* source;         /* the site with whose state the run begins; NULL: peers name one */
   double max_rate;            /* bytes per second that each peer may send to all others together, at
@@ -146,17 +146,17 @@ JCCL_EXPORT void jccl_master_stop(jccl_master* master);
 /* Valid as long as the master. NULL master: "". */
 JCCL_EXPORT const char* jccl_master_address(const jccl_master* master);
 JCCL_EXPORT const char* jccl_master_run(const jccl_master* master);
-/* How the run is, as one JSON object. Codes: OK, LIMIT, INVALID. */
+/* The status of the run, as one JSON object. Codes: OK, LIMIT, INVALID. */
 JCCL_EXPORT int32_t jccl_master_status(const jccl_master* master, char* text, size_t* size);
-/* Evicts a site by the operator's wish. Codes: OK, INVALID. */
+/* Evicts a site, as an operator's order does. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
 /* Leaves a recording of the master, for jccl-sim --replay, in the folder for them; `text` is its
  * path. why may be NULL. Codes: OK, INVALID (no folder, nothing is kept), LIMIT (too many, too
  * soon), IO, CLOSED. */
 JCCL_EXPORT int32_t jccl_master_record(jccl_master* master, const char* why, char* text,
                                        size_t* size);
-/* The secret of a fresh run: masters are started with it, and tokens are made of it. Peers may use
- * it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
+/* Makes the secret of a new run. Masters need it to start, and tokens are made from it. Peers may
+ * use it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
 /* A token made of a run's secret, for a "peer" (NULL), an "observer" or an "admin", until a time
  * (0: for good), for one site (NULL: any), for so many keys of one shard (0: any number). Codes:
@@ -173,7 +173,7 @@ typedef struct {
   uint32_t struct_size;       /* set by JCCL_OPTIONS_INIT */
   uint32_t shard;             /* this peer's index in its site */
   uint32_t shards;            /* of the site; 0 = 1 */
-  uint32_t start_peers;       /* sites awaited before the first round; 0: no wish */
+  uint32_t start_peers;       /* sites awaited before the first round; 0: no request */
   uint32_t stripes;           /* connections per link, 1..64; 0: automatic */
   int32_t insecure;           /* 1: plain connections off loopback without a token */
   uint64_t chunk_bytes;       /* what travels as one frame; 0 = 256 KiB */
@@ -277,8 +277,8 @@ enum jccl_collective {
 };
 
 /* `in` is read; `out` is written only when the round commits: a call that fails, whatever its code,
- * leaves there what was there (but see out_private). They may be the same memory, or not overlap at
- * all, and stay valid until the call (or the wait of its handle) returned. */
+ * leaves it unchanged (but see out_private). They may be the same memory, or not overlap at all.
+ * They stay valid until the call (or the wait of its handle) returned. */
 typedef struct {
   int32_t dtype;       /* enum jccl_dtype */
   uint32_t dimensions; /* length of shape */
@@ -297,27 +297,27 @@ typedef struct {
   uint32_t slots;          /* all_gather: room of out, in contributions; all_to_all: blocks */
   int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf, and refuse
                               such values of others; MISMATCH unless alike on all peers */
-  int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner;
-                              after a round that failed it holds in (all_gather: anything) */
+  int32_t out_private;     /* 1: no other code reads out before the end, so jccl may write parts of
+                              it earlier; after a failed round it holds in (all_gather: anything) */
   uint32_t kept;           /* JCCL_CODEC_TOPK, _TOPK2: entries per block of 4096; 0: 64 */
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
   const char* tag;         /* names the stream of rounds; NULL = "default" */
   const char* plan;        /* NULL: automatic; "direct", "exchange", "ring" */
-  uint64_t fingerprint[2]; /* of what must be alike on all peers; 0: nothing */
-  uint64_t seed;           /* of the chance, if stochastic; the same on all peers */
+  uint64_t fingerprint[2]; /* of anything that must be equal on all peers; 0: nothing */
+  uint64_t seed;           /* of the random rounding, if stochastic; the same on all peers */
   int32_t stochastic;      /* 1: the codec rounds up or down by chance; not topk */
   int32_t reserved;
-  /* Of a tag that was synchronised, its shared state as the values of this call were made from it:
-   * the arrays of jccl_sync_state, of which `in` is read until the blocking call or jccl_start
-   * returns, and `out` is not used. If it is not what this peer published or adopted last, the call
-   * is in no result: RESYNC (after jccl_start: from jccl_wait). Without: INVALID. */
+  /* For a tag that was synchronised: the shared state from which this call's values were made, as
+   * the arrays of jccl_sync_state. `in` is read until the blocking call or jccl_start returns;
+   * `out` is not used. If it differs from the state that this peer published or adopted last, the
+   * call is in no result: RESYNC (after jccl_start: from jccl_wait). Without it: INVALID. */
   const jccl_array* state;
   size_t state_count;
-  /* How values that lie are kept out of an all_reduce of floats with op MEAN, in plan direct or
-   * exchange: "median", "trimmed_mean:trim=0.25", "centered_clip:radius=1" or "norm_limit:times=2",
-   * the same on all peers. All but "mean" count each contributor once, whatever its weight; with
-   * fewer than three nobody can tell who lies. NULL: "mean", by weight. */
+  /* How an all_reduce of floats with op MEAN, in plan direct or exchange, limits false values:
+   * "median", "trimmed_mean:trim=0.25", "centered_clip:radius=1" or "norm_limit:times=2", the same
+   * on all peers. All but "mean" count each contributor once, whatever its weight. With fewer than
+   * three contributors nobody can tell which one lies. NULL: "mean", by weight. */
   const char* aggregator;
 } jccl_round_options;
 
@@ -366,10 +366,10 @@ typedef struct {
  * Codes: OK, EMPTY, TOO_FEW, DEADLINE, ABORTED (retry), IN_DOUBT, EVICTED, RESYNC (resync),
  * MASTER_LOST, CLOSED (reconnect), MISMATCH, GUARD, INVALID, BUSY_TAG, LIMIT (fix), CORRUPT. */
 
-/* What the codec of the options makes of an array, without a communicator, for error feedback:
- * out = decode(encode(in)), and out = in - decode(encode(in)), the part that a contribution of `in`
- * leaves out (refused with a stochastic codec, whose error is of one round). out may be in.
- * Codes: OK, INVALID (fix). */
+/* For error feedback, without a communicator: the effect of the options' codec on an array.
+ * jccl_roundtrip gives out = decode(encode(in)). jccl_residual gives out = in - decode(encode(in)),
+ * the part that a contribution of `in` leaves out. It refuses a stochastic codec, whose error
+ * changes in each round. out may be in. Codes: OK, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_roundtrip(const jccl_array* array, const jccl_round_options* options);
 JCCL_EXPORT int32_t jccl_residual(const jccl_array* array, const jccl_round_options* options);
 
@@ -421,13 +421,13 @@ typedef struct {
   int32_t source;       /* 1: this peer's state is the run's first */
   int64_t deadline_ns;  /* 0: the communicator's */
   const char* tag;      /* NULL = "default" */
-  /* jccl_publish: the state that the new one was made from, as jccl_round_options.state. If it is
-   * not what this peer published or adopted last, `in` is not published: RESYNCED. NULL: nothing is
-   * compared, and an edit is this peer's vote on what the revision is. */
+  /* jccl_publish: the state that the new one was made from, as jccl_round_options.state. If it
+   * differs from the state that this peer published or adopted last, `in` is not published:
+   * RESYNCED. NULL: jccl compares nothing, and an edit becomes this peer's vote on the revision. */
   const jccl_array* before;
   size_t before_count;
-  /* jccl_sync_state: JCCL_RESTORE_…: the run goes on from this state, whatever is newer. An
-   * operator's wish: with tokens, of who joined with one of the role admin (AUTH). */
+  /* jccl_sync_state: JCCL_RESTORE_…: the run goes on from this state, even if there is a newer one.
+   * Only operators may ask: with tokens, peers that joined with one of the role admin (AUTH). */
   int32_t restore;
 } jccl_sync_options;
 
@@ -439,9 +439,9 @@ typedef struct {
   uint64_t revision;
   uint64_t digest[2];
   int32_t replaced; /* 1: out differs from in */
-  int32_t edited;   /* 1, jccl_publish: what it was given was not what this peer held */
-  /* 1: replaced since the run went back to an earlier state: what was learnt on the state handed in
-   * is of no use to the run. */
+  int32_t edited;   /* 1, jccl_publish: its argument was not the state that this peer held */
+  /* 1: replaced because the run went back to an earlier state: training on the caller's state is of
+   * no use to the run. */
   int32_t went_back;
   uint64_t received_bytes; /* of the state, from the peers that hold it */
 } jccl_sync_result;
