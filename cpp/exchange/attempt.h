@@ -84,8 +84,8 @@ class Attempt {
   bool done() const { return done_; }
   // Of one that is done: what the result is made of, by who made it.
   std::vector<wire::Share> shares();
-  // Of one that is done and audited: what it is held to, once; and the cells that the master asks
-  // for then, its own parts and the results that it made. None after the commit.
+  // Of one that is done and audited: the roots that it commits itself to, once. Then the cells that
+  // the master asks for: its own parts and the results that it made. None after the commit.
   wire::AuditRoots audit_roots();
   std::vector<wire::AuditPart> audit_parts(const std::vector<std::uint32_t>& cells) const;
   bool committed() const { return committed_; }

@@ -1,7 +1,7 @@
-// The attempts of one peer, from START to the last result that is served: which frame belongs to
-// which of them, what is over and what has not begun, who cannot be done without, and whose silence
-// is too long. Knows lives of peers and frames; the driver has the links, and tells what they do.
-// Pure; confined to its driver's thread.
+// The attempts of one peer, from START to the last result that is served. Decides which attempt a
+// frame belongs to, which attempts are over or have not begun, which peers an attempt needs, and
+// whose silence is too long. Knows lives of peers and frames. The driver has the links, and reports
+// their events. Pure; confined to its driver's thread.
 #pragma once
 
 #include <functional>
@@ -84,8 +84,8 @@ class Attempts final : private AttemptHost {
   void peer_left(base::Incarnation peer);
   bool wanted(
       base::Incarnation peer) const;  // an attempt that is not over exchanges frames with it
-  // Who is awaited and silent for longer than `limit`, is said once per attempt and limit. Nobody's
-  // silence counts from before `awake_since`.
+  // Reports peers that are awaited and silent for longer than `limit`, once per attempt and limit.
+  // Silence from before `awake_since` does not count.
   void check_stalls(base::Time now, base::Duration limit, base::Time awake_since);
   std::vector<wire::Moving> moving() const;  // how far all are that still move something
 

@@ -1,7 +1,7 @@
-// What one contributor to an audited attempt is held to: hashes of each cell that it sent, received
-// as an owner, and made or got as a result; the roots over them, told with DONE; and proofs, for
-// the cells that the master then asks for. Holds 32 bytes a cell for each of the three, no payload.
-// Confined to its attempt's thread.
+// The commitments of one contributor to an audited attempt: hashes of each cell that it sent, that
+// it received as an owner, and that it made or got as a result. DONE carries the roots over them.
+// Makes proofs for the cells that the master then asks for. Holds 32 bytes a cell for each of the
+// three, no payload. Confined to its attempt's thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class AuditBook {
   void note_own(std::uint32_t chunk, const Views& views);  // the first time counts
   void note_received(std::uint32_t chunk, std::uint32_t contributor, const Views& views);
   void note_result(std::uint32_t chunk, const Views& views);
-  // When all of them are noted. What is asked for later has to fit.
+  // When all of them are noted. Later proofs have to fit these roots.
   wire::AuditRoots seal();
 
   std::size_t cells() const { return cells_.size(); }

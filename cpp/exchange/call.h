@@ -1,6 +1,6 @@
-// What an attempt knows of the call that it is made for: arrays, terms, how far inputs that are
-// still coming have come, and whether the state they were made from is the run's. Pure; what other
-// threads change, whoever implements it reads safely.
+// An attempt's view of its call: arrays, terms, how much of a streamed input has arrived, and
+// whether the inputs were made from the run's state. Pure; an implementation reads safely what
+// other threads change.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 namespace jccl::exchange {
 
 // One array of a call. `in` is read, `out` written only at commit: a call that fails, whatever its
-// code, leaves there what was there (but see Terms::out_private). They may be the same memory or
-// not overlap at all. The memory must stay valid until the call ended.
+// code, leaves it unchanged (but see Terms::out_private). They may be the same memory or not
+// overlap at all. The memory must stay valid until the call ended.
 struct Leaf {
   codec::Dtype dtype = codec::Dtype::kF32;
   std::uint64_t count = 0;
@@ -50,8 +50,8 @@ struct Terms {
   std::uint32_t slots = 0;  // of collectives that have some
   std::string plan;         // "" automatic, "direct", "exchange", "ring"
   bool guard = true;        // leave this peer's contribution out if it holds NaN or Inf
-  // Nobody looks at `out` before the call ended: results may be received straight into it. After a
-  // round that failed it holds the input; that of an all_gather, or with a feed, anything.
+  // No other code reads `out` before the call ended: results may be received straight into it.
+  // After a failed round it holds the input; after an all_gather, or with a feed, anything.
   bool out_private = false;
 };
 

@@ -1,6 +1,5 @@
-// The frames on their way over each stripe of a link: what the other side has told to have
-// arrived, and which stripe is so much later than its peers that its frames should go again over
-// another. Pure: time comes in.
+// The frames in flight on each stripe of a link: which ones the other side has acknowledged, and
+// which stripe is so late that its frames should go again over another. Pure: time comes in.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +33,10 @@ class Flight {
   };
   Rest remove_stripe(StripeId stripe);
 
-  // A stripe is late when its oldest frame has been under way for several times what frames take,
-  // while another one delivered what it took later, or has nothing under way and told so. It is
-  // given nothing until it catches up, and what it holds is named once. Late for long: it is better
-  // replaced.
+  // A stripe is late when its oldest frame has been in flight for several times the usual time,
+  // while another one delivered frames that it took later, or has none in flight and reported that.
+  // A late stripe gets nothing until it catches up, and its frames are named once. If it is late
+  // for long, it should be replaced.
   struct Late {
     StripeId stripe = 0;
     std::vector<std::uint64_t> again;

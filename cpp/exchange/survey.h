@@ -1,6 +1,6 @@
-// What a peer tells the master of its links, and when: seen in the traffic that is there anyway,
-// told when it changed by a fifth, and now and then. Sends nothing itself. Pure; confined to its
-// owner's thread.
+// A peer's measurements of its links for the master, and when to report them: taken from the
+// traffic of rounds, reported when one changed by a fifth, and now and then. Sends nothing itself.
+// Pure; confined to its owner's thread.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// A machine's state, its events and its effects as bytes, whole: what a flight recorder keeps and a
-// replay begins with. Each struct names its fields once (JCCL_ARCHIVED), and one that it does not
-// name does not compile. Three archives walk over them: Saver, Loader, and Layout, a number that
-// differs where the fields do. Parts of messages are written as wire/fields.h names them, without
-// its bounds: what is in a machine is kept as it is. No archive has a link's secret in it.
-// A Loader takes any bytes: it fails, and what it allocates is bounded by what it was given. What
-// it makes of bytes that no Saver wrote need not be a state that a machine can be in.
-// Pure; any one thread.
+// A machine's state, its events and its effects as bytes, whole. A flight recorder keeps them, and
+// a replay begins with them. Each struct names its fields once (JCCL_ARCHIVED); a field that it
+// does not name does not compile. Three archives walk over them: Saver, Loader, and Layout, a
+// number that differs if the fields differ. Parts of messages have the form of wire/fields.h,
+// without its bounds, because a machine's values are kept as they are. No archive has a link's
+// secret in it. A Loader takes any bytes. It may fail, and allocates in proportion to its input.
+// From bytes that no Saver wrote it may make a state that no machine can reach. Pure; any one
+// thread.
 #pragma once
 
 #include <array>

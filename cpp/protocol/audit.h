@@ -1,6 +1,6 @@
-// The audit of an attempt whose contributors are all DONE: cells that are drawn when nobody can
-// change what is bound any more, shown by everybody who contributed, and added up anew. What is
-// remembered of it; the rules are in master_audit.cc. Pure.
+// The audit of an attempt whose contributors are all DONE, so that none can change its data any
+// more. The master draws cells, each contributor shows them, and the master adds them up anew. This
+// file holds the audit's record; the rules are in master_audit.cc. Pure.
 #pragma once
 
 #include <compare>
@@ -31,13 +31,14 @@ struct Sum {
   std::optional<std::size_t> wrong;  // whose part no encoder writes
   std::string why;                   // not right: of terms that are none, or a part
 };
-// Whose frames a peer takes for what others own, by a plan that is opaque here: the result, in an
-// exchange the contribution. By owner; the peer itself: it makes it. 0: the plan has no such two.
+// By owner, the sender of the frames that bring a peer the owner's data, in a plan that is opaque
+// here: the result, or in an exchange the contribution. The peer itself: it makes the data. 0: the
+// plan has no such two.
 using Senders = std::function<std::vector<wire::PeerId>(base::ByteView plan, wire::PeerId whom,
                                                         const std::vector<wire::PeerId>& owners)>;
 
-// What an audit needs that this folder does not know, and all that it asks of the bytes of cells:
-// what is answered is recorded, and they are not. Given by the driver; but for `random` pure.
+// The functions of an audit that this folder cannot have, and all that it does with the bytes of
+// cells. A recording keeps the answers, not the bytes. From the driver; pure, except `random`.
 struct Auditor {
   // Why an attempt of calls with the hint, under the plan, can't be audited; empty: it can. Then
   // each cell has one owner, and positions in the plan ascend with the ids of contributors.

@@ -1,7 +1,7 @@
-// What is held against a key: faults that only its owner can have made, each with a weight, halved
-// every ten minutes; and how often a site that it is in had to go for what may be the weather
-// (broken links, slowness), which keeps it out for a while, longer each time. Decides nothing:
-// the master bans and keeps out by it. Pure; any one thread.
+// The account of each key: faults that only its owner can have made, each with a weight that halves
+// every ten minutes. Also, how often its site had to go for causes that a bad line may have (broken
+// links, slowness). These keep the key out for a while, longer each time. Decides nothing: the
+// master bans and keeps out by it. Pure; any one thread.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ enum class Fault : std::uint8_t {
   kGuard,       // NaN or Inf where a contribution should be
   kEdited,      // left an attempt since its own state had changed: a program's mistake
   kCrossed,     // took back a call while its START was under way to it
-  kForgery,     // served another state than most, as somebody says who fetched it
-  kOutvoted,    // says of a revision that it made what most who made it do not
-  kFrames,      // sent frames that its plan does not allow, as most others say
-  kFrame,       // … as one says
+  kForgery,     // served another state than most, as a fetcher reports
+  kOutvoted,    // reports another revision than most of its makers
+  kFrames,      // sent frames that its plan does not allow, as most others report
+  kFrame,       // … as one reports
   kAudit,       // added up wrong, or showed what it had not sent, as a proof says
   kWithheld,    // showed an audit nothing, and was there
   kCount
@@ -45,9 +45,9 @@ inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 
-// Members that left without having been in a commit, of one token. Some are weather, as programs
-// are that fail at their start. Who comes and goes more often costs the others attempts, and new
-// keys wait until that is paid; those that go together, as a cluster without power does, cost less.
+// Members of one token that left without having been in a commit. Some are no fault, as programs
+// that fail at their start. More of them cost the others attempts, and new keys wait until that is
+// paid. Members that go together, as a cluster without power does, cost less.
 class Visits {
  public:
   // Counts one, of which so many are free at once. How long new keys wait, `most` at most.
@@ -74,9 +74,9 @@ class Visits {
   base::Time counted_at_ = -kTogether;  // the last of whom the whole was charged
 };
 
-// Time for which others waited for one that then went, or was passed over. Some of it is free; what
-// is beyond that is waited outside, several times over. The same time counts once, for whomever of
-// a token they waited in it.
+// Time for which others waited for a peer that then went, or was passed over. Some of it is free.
+// The peer waits outside for a multiple of the rest. The same time counts once, even if others
+// waited for several peers of a token.
 class Held {
  public:
   // From `since` to now. Until when new ones wait; `most` at most, or, in full, for what this time
@@ -117,22 +117,23 @@ inline std::string brief_key(const wire::PublicKey& key) { return base::to_hex(k
 
 class Blame {
  public:
-  // What is held against the key, which came by the token, now, with this.
+  // The sum of the faults of the key, which came by the token, with this one.
   double charge(const wire::PublicKey& key, const std::string& token, Fault fault, base::Time now);
-  // What is held against keys that came by the token, one accident of each left out.
+  // The same for all keys that came by the token, without one accident of each.
   double of_token(const std::string& token, base::Time now) const;
   double held_against(const wire::PublicKey& key, base::Time now) const;
   // More than a broken machine may do at times.
   bool is_blamed(const wire::PublicKey& key, base::Time now) const;
-  // Whether one more's word against it counts: each accuser's once, and kAccusersMax of them within
-  // a half-life. So words alone are no ban, however many members say them.
+  // Whether one more accusation counts: each accuser's once, and kAccusersMax of them within a
+  // half-life. So accusations alone are no ban, however many members make them.
   bool accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now);
   // A site says that the key's frames are not what plans allow. True: more than half of `sites`,
   // those of the others, have said so within a half-life; then they are to say it anew.
   bool seen_by_most(const wire::PublicKey& key, const std::string& by,
                     const std::set<std::string>& sites, base::Time now);
-  // It was at one end of a link that failed, and `other` at the other end. With how many it was of
-  // late, so many times at least; and how often with others than that one, less those with it.
+  // It was at one end of a link that failed, and `other` at the other end. broken(): with how many
+  // others of late, at least `times` each. broken_elsewhere(): how often with others than `other`,
+  // minus how often with `other`.
   void broke(const wire::PublicKey& key, const std::string& other, base::Time now);
   std::size_t broken(const wire::PublicKey& key, std::uint32_t times, base::Time now) const;
   std::int64_t broken_elsewhere(const wire::PublicKey& key, const std::string& other,
@@ -153,8 +154,8 @@ class Blame {
   void held(const wire::PublicKey& key, base::Time since, base::Duration free,
             base::Duration out_max, base::Time now);
   bool held_of_late(const wire::PublicKey& key, base::Time now) const;
-  // It was in commits for so long, as a member that now goes. Who was for a minute is known: what
-  // others hold by its token does not keep it out.
+  // It was in commits for so long, as a member that now goes. After a minute it is known: others of
+  // its token do not keep it out.
   void served(const wire::PublicKey& key, base::Duration time, base::Time now);
   base::Duration served(const wire::PublicKey& key) const;
   bool known(const wire::PublicKey& key) const;

@@ -1,8 +1,9 @@
-// Who says before the birth of a state that its site is the source, and what that site brings.
+// Which processes claim, before the birth of a state, that their site is the source, and the values
+// that each site brings. A claim is a Word here.
 //
-// A word outlives its call and its process: who differs would else only have to wait until an
-// honest one ends by that. In a dispute it is its key's, or anybody might take it back under the
-// site's name meanwhile. What the others of its site bring is the site's word as well. Pure.
+// A word outlives its call and its process: otherwise a rival would only have to wait until the
+// error ends an honest program. In a dispute it belongs to its key: otherwise any process could
+// take it back under the site's name. It covers all that the site brings. Pure.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ struct Said {
   bool source = false;
 };
 
-// A word stands for so long after its process has gone. A site is in dispute while a word of it
-// differs from one of another site, and for as long after that.
+// A word stands for so long after its process has gone. A site is in dispute while one of its words
+// differs from a word of another site, and for as long after that.
 inline constexpr base::Duration kClaimTime = 120 * base::kSecond;
 
 class Claims {
@@ -53,11 +54,11 @@ class Claims {
   bool empty() const { return sites_.empty(); }
   void clear() { *this = {}; }
 
-  // Who asks without saying so is no source any more. Another process of its shard, which began
-  // anew without its key, said what this one takes back; in a dispute anybody might be that
-  // process, so there the earlier word stays. What a key said elsewhere moves with it, unless that
-  // is in dispute. Of one key only so many words count as it may have processes. False: there is no
-  // room. Cost: O(words), or O(sites) if there is none.
+  // A process that asks without claiming is no source any more. It may take back the word of an
+  // earlier process of its shard, which had another key. In a dispute any process could pose as
+  // that one, so there the earlier word stays. A key's word at another site moves with it, unless
+  // that one is in dispute. A key has at most as many words as it may have processes. False: there
+  // is no room. Cost: O(words), or O(sites) if there is none.
   bool note(const Said& said, base::Time now);
   void left(const std::string& site, std::uint32_t shard, const wire::PublicKey& key,
             base::Time now);
@@ -85,8 +86,8 @@ class Claims {
 class Rivals {
  public:
   Rivals(const Claims& claims, base::Time now);
-  // A site whose word it is, with other values than these of the same leaves; or empty. The own one
-  // is, where it is in dispute: of two processes that had its name one may be anybody.
+  // A site with a word for other values of the same leaves; or empty. It may be `site` itself, if
+  // that is in dispute: one of two processes with its name may be a stranger.
   std::string of(const std::string& site, const Brought& brings) const;
   std::string of(const std::string& site, std::uint32_t shard, const Values& brings) const;
 

@@ -1,6 +1,6 @@
-// What a new revision is: the votes of the sites that made it. A vote is what all shards of a site
-// say they hold, and whole or none; the first word of a shard counts. Counts and compares; who may
-// vote, how long is waited and what follows is master_votes.cc's. Pure; any one thread.
+// The vote of the sites that made a revision on what it is. A vote consists of the digests that all
+// shards of a site report, whole or none. The first report of a shard counts. Counts and compares;
+// master_votes.cc decides who may vote, how long to wait, and what follows. Pure; any one thread.
 #pragma once
 
 #include <cstdint>

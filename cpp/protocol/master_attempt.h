@@ -1,5 +1,6 @@
-// One running attempt at the master: who takes part, who is done, and what that means. Decides
-// commit or abort and gives the reason; sends nothing, journals nothing. Pure; any one thread.
+// One running attempt at the master: its participants, which of them are done, and the consequence.
+// Decides commit or abort and gives the reason; sends nothing, journals nothing. Pure; any one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +21,19 @@ namespace jccl::protocol {
 using Pair = std::pair<wire::PeerId, wire::PeerId>;
 using LinkSet = std::set<Pair>;  // the lower id first
 
-struct Misled {  // `by` sent `whom` something else than it sent others; or one of the two says so
+struct Misled {  // `by` sent `whom` something else than the others; or one of the two claims that
   wire::PeerId whom = 0, by = 0;
   auto operator<=>(const Misled&) const = default;
 };
 
-struct Origin {  // of a share: the link by which it came to be what it is
+struct Origin {  // of a share: the link where it became another one
   Misled link;
-  wire::PeerId maker = 0;  // who says that it made just that; 0: nobody does
+  wire::PeerId maker = 0;  // the peer that claims to have made just that; 0: none
 };
 
 struct Partings {
-  std::set<Misled> links;         // over which something else was sent on than the sender had
-  std::set<wire::PeerId> makers;  // who sent most others something else than it says that it made
+  std::set<Misled> links;         // whose sender passed on something else than it had
+  std::set<wire::PeerId> makers;  // that sent most others something else than they claim to make
 };
 
 struct Part {
@@ -74,7 +75,7 @@ enum class AttemptInput : std::uint8_t {
   kCount
 };
 
-struct Lack {  // of what comes from one, as another says
+struct Lack {  // of the data of one peer, as another reports
   wire::PeerId of = 0;
   base::Time since = 0;
   std::uint64_t first = 0, left = 0;  // that it had to send and to receive; then, and now
@@ -103,26 +104,26 @@ class MasterAttempt {
   std::uint32_t world() const { return world_; }  // sites that contribute
   std::vector<wire::Contributor> contributors() const;
   std::vector<wire::Digest> results() const;  // by shard; only when agreed
-  // Whose result differs from what more than half of the contributors of their shard report; none
-  // while nothing has so many. `open`: some have not reported.
+  // The parts whose result differs from the one that more than half of the contributors of their
+  // shard report. None while no result has so many. `open`: some have not reported.
   std::vector<const Part*> outvoted() const;
-  // Over which links something else was sent on than the sender says that it had: to `part`, which
-  // is outvoted, or to the others, when it has what was made. Nobody can tell which end of such a
-  // link is wrong. Empty: that explains nothing, and the part computes wrong, or lies.
+  // The links whose sender passed on something else than it reports: to `part`, which is outvoted,
+  // or to the others, if `part` has the original. Nobody can tell which end of such a link is
+  // wrong. Empty: no link explains the difference, so the part computes wrong, or lies.
   std::set<Misled> misled(const Part& part) const;
-  // The same of all that have reported, where no result is that of most.
+  // The same for all that have reported, if no result has a majority.
   Partings partings() const;
-  // Who says that its frames came from elsewhere than the plan has it says nothing of its shares.
+  // If a peer reports other senders than the plan has, its report about its shares is dropped.
   void forget_untrue_shares(const Senders& senders);
   bool open() const { return open_ > 0; }
   const Part* lost() const;  // a contributor that was evicted; null: none
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
   std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;
-  // `named` waits for a third peer itself, and nobody else blames it, or at the end of that line
-  // stands one that waits for nobody.
+  // `named` waits for a third peer itself, and either no other peer blames it, or the chain ends at
+  // a peer that waits for nobody.
   bool excused(wire::PeerId named, wire::PeerId reporter) const;
-  // Whom several name, and who has named nobody yet.
+  // Peers that several name, and that have named nobody yet.
   std::vector<wire::PeerId> unheard() const;
 
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
@@ -151,7 +152,7 @@ class MasterAttempt {
   LinkSet avoided;           // links that the plan does without
   // Contributors that say their call can't be done, or refuse it, and why. Judged as `silent` is.
   std::map<wire::PeerId, std::pair<wire::Code, std::string>> refusals;
-  // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
+  // Which peers were silent for too long, in words. Judged a little later, when all have reported.
   std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
   base::Time judged_at = base::kNever;
   bool heard_out = false;              // it was put off once, for somebody whom several name

@@ -21,14 +21,14 @@ namespace jccl::protocol {
 
 using ConnId = std::uint64_t;  // one control connection; never reused by a driver
 
-// What becomes of a site that the others wait for, `straggler_after` long.
+// What the master does with a site that the others have waited for, `straggler_after` long.
 enum class Straggler : std::uint8_t {
   kWait,   // until the deadline
   kSkip,   // the round goes on without its contribution
   kEvict,  // the run goes on without it
 };
 
-// Who may become a member: whoever has a token, or the keys that were listed or let in.
+// Who may become a member: every process with a token, or the keys that were listed or let in.
 enum class Admission : std::uint8_t { kAuto, kListed };
 
 struct MasterOptions {
@@ -40,15 +40,16 @@ struct MasterOptions {
   base::Duration reset_grace =
       200 * base::kMillisecond;                      // connection reset, listener still answers
   base::Duration restart_grace = 5 * base::kSecond;  // for journaled members to come back
-  // For somebody with the newest revision to come, before the run goes back to an earlier one.
+  // How long to wait for a peer with the newest revision, before the run goes back to an earlier
+  // one.
   base::Duration restore_after = 30 * base::kSecond;
   Straggler straggler = Straggler::kWait;
   base::Duration straggler_after = 10 * base::kSecond;
   std::uint32_t sites_max = 1024;
   std::size_t members_max = 1024;  // base::kPeersMax at most
   std::size_t history = 1024;      // commits per tag whose outcome is remembered; older: EXPIRED
-  // For how long a key is banned the first time, twice as long each further time; and the longest
-  // time that one who had to go again and again, or a new key after a ban, is kept out.
+  // How long the first ban of a key lasts; each further one lasts twice as long. `out_max`: how
+  // long a key that had to go again and again, or a new key after a ban, is kept out at most.
   base::Duration ban = 600 * base::kSecond, ban_max = 86'400 * base::kSecond;
   base::Duration out_max = 600 * base::kSecond;
   Admission admission = Admission::kAuto;
@@ -78,10 +79,10 @@ struct Advisors {  // all that a machine asks of its driver and is not an event
 
 // ---- events ------------------------------------------------------------------------------------
 
-// What whoever comes by a revoked token is told, to whatever it asks.
+// The answer to every request of a process that comes by a revoked token.
 base::Status revoked_status(const std::string& token);
 
-// By what the other end of a connection came in.
+// The credentials that the other end of a connection has shown.
 struct Shown {
   wire::PublicKey key{};   // that it has proved
   std::string token = {};  // its name; empty: the run has none
@@ -101,7 +102,7 @@ struct ProbeAnswer {  // answer to Effects::probe: does the peer's listener refu
   wire::Incarnation incarnation = 0;
   bool refused = false;
 };
-struct EvictSite {  // the wish of who runs the master
+struct EvictSite {  // an order of the process that runs the master
   std::string site;
 };
 struct Tick {};
@@ -126,8 +127,8 @@ struct MasterEffects {
   std::vector<ConnId> close;
   std::vector<std::pair<wire::Incarnation, std::vector<std::string>>> probe;
   std::vector<HistoryLine> history;
-  // Whoever asked by these for a recording of this machine (recorder.h) is answered by the driver,
-  // before it closes them: only who writes a file knows where it is.
+  // Connections that asked for a recording of this machine (recorder.h). The driver writes the
+  // file, so it answers them, and then closes them.
   std::vector<std::pair<ConnId, std::string>> record;             // and why they asked
   std::vector<std::pair<wire::PeerId, wire::Measured>> measured;  // by members; for the planner
   base::Time wake = base::kNever;  // deliver a Tick no later than this
@@ -145,7 +146,7 @@ struct PeerView {
   std::uint64_t max_rate = 0;        // bytes/s that it sends by links, at most; 0: no bound
   std::uint64_t day_bytes = 0;       // … and bytes in any day
   std::string trouble;               // lost, silent, cut off, slow or skipped, in words
-  std::string faults;                // what is held against its key, in words
+  std::string faults;                // the faults of its key, in words
   std::string token;                 // by whose name it came in
   std::string waiting_for;           // what this peer's oldest open call waits for, in words
 };
@@ -190,7 +191,7 @@ class MasterMachine {
   MasterEffects start(base::Time now);
   MasterEffects on(const MasterEvent& event, base::Time now);
   MasterView view(base::Time now) const;
-  // An operator took it back: whoever comes by it is told nothing and orders nothing.
+  // An operator revoked it: a process that comes by it hears nothing and orders nothing.
   bool is_revoked(const std::string& token) const;
   // Why a key whose token is for any site may not have this one; `is_its_own` says of a token's
   // name whether it was made for the site.
@@ -198,7 +199,7 @@ class MasterMachine {
                         const std::function<bool(const std::string&)>& is_its_own) const;
 
   // For searches through all interleavings (canonical.cc): a second machine that goes on from here,
-  // and all that decides what it will do, in 128 bits. Words for people are not in it.
+  // and a 128-bit digest of everything that decides its behaviour. Texts for people are not in it.
   MasterMachine clone() const;
   base::Digest digest() const;
 

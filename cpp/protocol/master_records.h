@@ -1,5 +1,5 @@
-// What the master machine remembers of each life, and of each tag's round, besides the journal:
-// what peers said, and what they were told. Private to the master_*.cc files; nothing here decides.
+// The master machine's memory of each life, and of each tag's round, besides the journal: reports
+// of peers, and answers to them. Private to the master_*.cc files; nothing here decides.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ struct AskedSync {  // an open Sync of a connected life
   base::Time deadline = base::kNever;
   bool fetching = false;                // told kFetch; silent until it asks again
   std::set<wire::Incarnation> holders;  // … from these that are still there
-  bool matches = false;                 // stands at the newest revision; waits to be admitted
+  bool matches = false;                 // has the newest revision; waits to be admitted
   std::string told;                     // last kWait text
   bool noted = false;                   // among the claims: see note_claim()
 };
@@ -44,9 +44,9 @@ struct ProcessRecord {  // of an incarnation that is a member, or a connected ob
   bool may_order = false;                      // its connection is an operator's
   bool in_commit = false;                      // as a member
   base::Time served_since = 0, served_to = 0;  // its first commit and its last, as a member
-  base::Time waited_since = base::kNever;  // an attempt ended for what others waited for from it
-  wire::PeerId id = 0;                     // 0: observer
-  ConnId conn = 0;                         // 0: not connected
+  base::Time waited_since = base::kNever;      // an attempt ended while others waited for its data
+  wire::PeerId id = 0;                         // 0: observer
+  ConnId conn = 0;                             // 0: not connected
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
   bool told_as_member = false;     // … which named the members
@@ -54,9 +54,9 @@ struct ProcessRecord {  // of an incarnation that is a member, or a connected ob
   bool said_held = false;          // … and said with a Resume what it holds
   std::uint64_t order = 0;         // of connecting
   base::Time since = 0;            // … when
-  base::Time jumped = 0;  // its clock, by what it said of a deadline that was far; 0: never
-  base::Time heard = 0;   // last frame
-  base::Time gone = 0;    // when the connection was lost
+  base::Time jumped = 0;           // its clock, as it ended a deadline that was far; 0: never
+  base::Time heard = 0;            // last frame
+  base::Time gone = 0;             // when the connection was lost
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;         // of the last heartbeat …
   base::Time beat = 0;                      // … which came then
@@ -240,8 +240,8 @@ struct Cut {             // a link between two keys that failed of late
   std::uint32_t rounds = 0;  // in which it failed
 };
 
-// After a ban those who come by the same token may be the same: new keys enter ever more slowly.
-// So they do while many come and go.
+// After a ban, new keys of the same token may belong to the banned peer: they enter ever more
+// slowly. New keys also enter slowly while many come and go.
 struct Throttle {
   std::uint32_t bans = 0;
   base::Time banned_at = 0, next_at = 0;

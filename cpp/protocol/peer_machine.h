@@ -1,7 +1,6 @@
-// One peer's side of the protocol: its control connection, its calls, the attempts they run in, and
-// what is in doubt. Pure: the driver owns sockets, clock, the data plane and the user's buffers,
-// and carries out Effects in the order listed. Runs on whichever thread drives it, one event at a
-// time.
+// One peer's side of the protocol: its control connection, its calls, their attempts, and outcomes
+// in doubt. Pure: the driver owns sockets, clock, the data plane and the user's buffers, and
+// carries out Effects in the order listed. Runs on whichever thread drives it, one event at a time.
 //
 // A call lives: call → (Ready) → waiting → START → `run` → attempt done → (Done) → COMMIT →
 // `commit` + `complete`. An abort → `discard`, and either a new START or `complete` with a code.
@@ -66,7 +65,7 @@ struct AuditAnswer {  // answers Effects::audit; empty: its call has ended
   wire::Attempt attempt;
   std::vector<wire::AuditPart> parts;
 };
-// kResync: the contribution is of another state than the own; part of it was kept back.
+// kResync: the contribution was made from another state than this peer's; part of it was kept back.
 struct AttemptFailed {
   wire::Attempt attempt;
   base::Code cause = base::Code::kLinkLost;
@@ -166,7 +165,7 @@ struct PeerEffects {
   bool renumber = false;               // … of a process number of its own: this one is taken
   std::string evicted;                 // … and why, in words
   std::string drain;                   // an operator asks this peer to leave, in words
-  std::vector<std::string> notices;    // what everybody ought to hear of
+  std::vector<std::string> notices;    // news for all members
   bool departed = false;
   std::optional<base::Status> broken;  // terminal: every open and later call ends with this
   base::Time wake = base::kNever;      // deliver a PeerTick no later than this

@@ -1,6 +1,6 @@
-// What advisors answered, as a recorder keeps it and a replay gives it again, in the order in which
-// they were asked. A replay that asks for what was not asked then gets an answer of nothing, and
-// counts it. Pure; any one thread.
+// The advisors' answers, in the order of the questions. A recorder keeps them, and a replay gives
+// them again. If a replay asks a question that the recording does not have, it gets an empty
+// answer, and counts that. Pure; any one thread.
 #pragma once
 
 #include <algorithm>

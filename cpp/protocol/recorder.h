@@ -1,9 +1,8 @@
-// A flight recorder beside a machine: every event that the machine gets, and notes of what it did,
-// in a ring of bytes. The ring has two halves, each of which begins with the machine's state: when
-// one is full it takes the place of the older one, so what is kept can always be replayed from its
-// first entry. Holds so many bytes as it is told, or four times the machine's own state where that
-// is more. Writes nothing anywhere: whoever has it decides when its bytes become a file.
-// Pure; on the machine's thread.
+// A flight recorder beside a machine: every event that the machine gets, and notes of its effects,
+// in a ring of bytes. The ring has two halves, and each begins with the machine's state. When one
+// is full, it replaces the older one. So a replay can always start at the first entry. Holds as
+// many bytes as its owner says, or four times the machine's own state if that is more. Writes
+// nothing: its owner decides when its bytes become a file. Pure; on the machine's thread.
 #pragma once
 
 #include <algorithm>

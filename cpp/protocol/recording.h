@@ -1,7 +1,7 @@
-// The file of a flight recorder: who wrote it and why, then states of a machine, and each event
-// that came after them with its time, what the advisors answered, and notes of its effects. It
-// begins with a state, so all of it can be replayed. A reader takes any bytes and never crashes;
-// what it hands out points into them. No file, no clock: bytes alone. Pure; any one thread.
+// The file of a flight recorder: its writer and the reason, then states of a machine. After each
+// state come its events, each with its time, the advisors' answers, and notes of its effects. The
+// file begins with a state, so all of it can be replayed. A reader takes any bytes and never
+// crashes; its views point into them. No file, no clock: bytes alone. Pure; any one thread.
 //
 //   "JCCLREC\n" · format u16 · wire version u16 · role u8 · layout u64 · run 16 bytes · life u64 ·
 //   site, build, why: texts (u16 length) · at i64 · Unix ms i64 · entries · CRC-32C of all before

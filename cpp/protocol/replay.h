@@ -1,7 +1,7 @@
-// Plays a recording into the machine that it is of, and compares what the machine does with what it
-// did then: effect by effect, and its whole state wherever the recording has it. Pure; any one
-// thread. A recording that nobody recorded can bring a machine where no events bring it: then one
-// of its own checks may end the process.
+// Plays a recording into a machine of its kind, and compares the machine with the recording: effect
+// by effect, and the whole state wherever the recording has it. Pure; any one thread. A forged
+// recording can bring a machine into a state that no events reach. Then one of the machine's own
+// checks may end the process.
 #pragma once
 
 #include <cstdint>
