@@ -13,7 +13,7 @@ constexpr std::string_view kClosed = "the connection closes, the reason in the l
 const std::vector<FieldsOf>& fields_of_links() {
   static const std::vector<FieldsOf> all = {
       {"link hello",
-       "whoever connects to a peer, once, as its first frame",
+       "every process that connects to a peer, once, as its first frame",
        {{"magic", "u32", Bend::kNone, "JCL1", "closed"},
         {"version", "u16", Bend::kNone, "the own", "closed"},
         {"run", "run", Bend::kNone, "the own", "closed"},
@@ -62,11 +62,11 @@ const std::vector<FieldsOf>& fields_of_links() {
         {"version", "u16` + 2 zero bytes", Bend::kNone, "the own", "CORRUPT"},
         {"revision", "u64", Bend::kNone, "the one asked for", "CORRUPT"},
         {"kept for later", "u64", Bend::kNone, "0", "CORRUPT"},
-        {"descriptor", "digest", Bend::kNone, "that of the own leaves", "MISMATCH"},
-        {"total bytes", "u64", Bend::kNone, "that of the own leaves", "MISMATCH"},
-        {"part bytes", "u32", Bend::kNone, "that of the own layout", "MISMATCH"},
+        {"descriptor", "digest", Bend::kNone, "that of this peer's leaves", "MISMATCH"},
+        {"total bytes", "u64", Bend::kNone, "that of this peer's leaves", "MISMATCH"},
+        {"part bytes", "u32", Bend::kNone, "that of this peer's layout", "MISMATCH"},
         {"parts", "u32` and a `digest` each", Bend::kDigest,
-         "as many as the own layout has; all together have the digest that the master named",
+         "as many as this peer's layout has; all together have the digest that the master named",
          "CORRUPT; a part with another digest is asked of another holder"}}},
   };
   return all;
@@ -147,11 +147,11 @@ const std::vector<FieldsOf>& fields_of_texts() {
       {"status",
        "the master, to whoever asks: JSON, read by `jccl status` and tools",
        {{"site, tag and other names", "text", Bend::kNone, "any UTF-8 of 64 bytes",
-         "escaped as JSON says; whoever prints one escapes control characters"},
+         "escaped as JSON says; a program that prints one escapes control characters"},
         {"lists of peers, tags, links", "list", Bend::kNone, "61,440 bytes in all",
          "shortened, and says so"}}},
       {"etcd's answer",
-       "whoever answers at the address of the store",
+       "the process that answers at the address of the store",
        {{"HTTP body", "bytes", Bend::kNone, "33,554,432", "the store fails, the master stops"},
         {"JSON", "object", Bend::kNone, "of the form that was asked for",
          "refused whole; the store fails, the master stops"},

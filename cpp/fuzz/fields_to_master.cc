@@ -4,7 +4,7 @@
 namespace jccl::fuzz {
 namespace {
 
-constexpr std::string_view kAnyBody = "whoever connects, once, as its first message";
+constexpr std::string_view kAnyBody = "every process that connects, once, as its first message";
 constexpr std::string_view kResumed =
     "a life after its Resume; before it: Refuse INVALID, closed; before its Hello: closed";
 
@@ -25,7 +25,7 @@ FieldsOf hello_row() {
             "Refuse INVALID, closed; a site that is too many stays outside"},
            {"addresses", "list 8 of name 128", Bend::kAddress, "8 of 128 bytes",
             "decoder refuses, closed"},
-           {"start peers", "u32", Bend::kNumber, "a wish before the first round, at most 1,024",
+           {"start peers", "u32", Bend::kNumber, "a request before the first round, at most 1,024",
             "Refuse INVALID, closed"},
            {"max rate", "u64", Bend::kCounter, "any; shown in `status`", "–"},
            {"day bytes", "u64", Bend::kCounter, "any; shown in `status`", "–"}}};
@@ -39,7 +39,7 @@ FieldsOf ready_row() {
         "n = committed + 1; of a life that may call: a member, or one without born state tags",
         "below: Moved, or Reject RESYNC on a state tag; above: Reject RESYNC"},
        {"descriptor", "digest", Bend::kDigest, "equal on all members of one shard",
-        "Reject MISMATCH, with who sent what: to whom most contradict, else to all"},
+        "Reject MISMATCH that lists what each sent: to the one that most contradict, else to all"},
        {"summary", "text 2048", Bend::kText, "2,048 bytes of UTF-8; for texts only",
         "decoder refuses, closed"},
        {"hint", "blob 16384", Bend::kHint,
@@ -62,7 +62,7 @@ FieldsOf ready_row() {
        {"deadline", "i64", Bend::kTime, "0 to ten years", "cut to that; 0: DEADLINE at once"},
        {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"},
        {"before", "text 64", Bend::kText,
-        "a tag, or none; a READY of whoever this tag lacks there ends the calls that name it",
+        "a tag, or none; a READY there of a member that this tag lacks ends the calls that name it",
         "none such: without effect"}}};
 }
 
@@ -75,7 +75,7 @@ FieldsOf sync_row() {
            {"fetching", "flag", Bend::kFlag, "of a born tag", "ignored"},
            {"changed", "flag", Bend::kFlag, "of a member", "ignored"},
            {"restore", "wish", Bend::kCode,
-            "of who may give orders; 2 and 3: of a state that is no known revision, too",
+            "from a peer that may give orders; 2 and 3: also for a state that is no known revision",
             "SyncReply refused: AUTH or MISMATCH"},
            {"revision", "u64", Bend::kCounter, "any", "not the newest: offered the newest"},
            {"digest", "digest", Bend::kDigest, "that of the newest revision",
@@ -103,7 +103,7 @@ const std::vector<FieldsOf>& fields_to_master() {
          "answered with the outcome; without a part: when it is decided"},
         {"result", "digest", Bend::kDigest,
          "equal on all contributors of one shard; the first report of a part counts",
-         "abort; who is outvoted is named, and its call ends CORRUPT the second time; without a "
+         "abort; an outvoted peer is named, and its call ends CORRUPT the second time; without a "
          "majority all calls"},
         {"shares", "list 64 of share", Bend::kList,
          "64, ascending owner; by whose frames, as the plan has it",
@@ -141,7 +141,8 @@ const std::vector<FieldsOf>& fields_to_master() {
          "kept, decides nothing"}}},
       {"Outvoted",
        kResumed,
-       {{"held", "held", Bend::kNone, "what the master sent the sender to fetch last", "ignored"},
+       {{"held", "held", Bend::kNone, "the state that the master last sent the sender to fetch",
+         "ignored"},
         {"holder", "u64", Bend::kLife, "a life with another key that said it holds this",
          "ignored"},
         {"part", "u32", Bend::kNumber, "any; for texts only", "–"}}},
@@ -162,15 +163,15 @@ const std::vector<FieldsOf>& fields_to_master() {
         {"bytes", "blob 16384", Bend::kHint, "as its DONE bound; of a result: the sum of the parts",
          "convicted: evicted, a fault of 1"}}},
       {"Order",
-       "who has the run's secret or an admin's token, instead of a Hello; without a token, whoever "
-       "connects; of others: Refuse AUTH, closed",
+       "a holder of the run's secret or of an admin's token, instead of a Hello; without a token, "
+       "from every process that connects; others: Refuse AUTH, closed",
        {{"verb", "order verb", Bend::kCode, "1 to 7", "decoder refuses, closed"},
         {"subject", "name 64", Bend::kSite, "a site that is there; 64 hex digits; a token's name",
          "OrderReply UNKNOWN_TAG or INVALID"},
         {"span", "i64", Bend::kTime, "0 to ten years", "OrderReply INVALID"},
         {"reason", "text 512", Bend::kText, "512 bytes of UTF-8; for texts only",
          "decoder refuses, closed"}}},
-      {"StatusAsk", "whoever connects, instead of a Hello; answered and closed", {}},
+      {"StatusAsk", "every process that connects, instead of a Hello; answered and closed", {}},
       {"Measured",
        "a member after its Resume; of an observer: ignored",
        {{"up", "u64", Bend::kNumber, "any; an input of the cost model", "–"},
