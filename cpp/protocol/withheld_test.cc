@@ -233,9 +233,9 @@ TEST_F(Withheld, at_a_deadline_it_pays_if_it_was_lacked_for_a_third_of_the_attem
   for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict}) {
     for (const bool third : {false, true}) {
       run_of(4, straggler);
-      deadlines_.assign(4, 2400 * kMillisecond);
+      deadlines_.assign(4, 2400 * base::kMillisecond);
       call();
-      (void)pass((third ? 1500 : 1750) * kMillisecond);
+      (void)pass((third ? 1500 : 1750) * base::kMillisecond);
       lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}, {4, {1, 2, 800}}};
       const auto lines = pass(kSecond);
       EXPECT_EQ(first(lines, "abort", "code"), "Deadline");
