@@ -21,7 +21,6 @@ std::uint64_t bytes_of(const std::vector<base::ByteView>& views) {
   return bytes;
 }
 
-constexpr std::uint32_t kWriting = 3;  // frames that a stripe has room for
 constexpr Duration kRepairMax = kSecond;
 constexpr std::size_t kRemembered = 4096;
 constexpr std::uint64_t kForgotten = 0;  // instead of a key
@@ -486,6 +485,7 @@ void DataPlane::tick() {
   }
   check_memory();
   settle();
+  check_stripes();
 }
 
 Duration DataPlane::slowest_link() const {

@@ -38,6 +38,7 @@ constexpr MutantRow kRows[] = {
     {"forgotten-sent-again"},
     {"late-frames-wait"},
     {"idle-stripes-say-nothing"},
+    {"new-stripes-stand-by"},
     {"damaged-frame-counts"},
     {"served-without-end"},
     {"written-over-the-input"},

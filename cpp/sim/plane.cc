@@ -16,6 +16,7 @@ constexpr std::size_t kOwnKept = 64;
 constexpr std::size_t kAttemptsMax = 6;  // of a tag: four are served, one ends and one begins
 constexpr std::size_t kDeadKept = 16;    // buffers
 constexpr std::uint8_t kUsedAgain = 0xA5;
+constexpr Duration kStarvesMax = 500 * kMillisecond;
 
 std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
   std::array<std::uint8_t, sizeof(Array)> bytes;
@@ -212,6 +213,26 @@ void DataPlane::check_memory() {
   if (attempts_.size() <= kAttemptsMax * peer_.tags.size()) return;
   world_.history.fail("L", cat("slot ", peer_.slot, " keeps ", attempts_.size(), " attempts of ",
                                peer_.tags.size(), " tags"));
+}
+
+// No stripe starves: whatever waits goes as soon as one has room. Of a stripe that owes nothing
+// Flight can't say that it is late.
+void DataPlane::check_stripes() {
+  for (auto& [life, link] : links_) {
+    for (auto& [id, stripe] : link.stripes) {
+      const bool late = !stripe.taken.empty() && link.flight.late(id);
+      if (link.queue.empty() || stripe.writing >= kWriting || late) {
+        stripe.starves_since = base::kNever;
+      } else if (stripe.starves_since == base::kNever || stripe.given_at > stripe.starves_since) {
+        stripe.starves_since = world_.now;
+      } else if (world_.now - stripe.starves_since > kStarvesMax) {
+        world_.history.fail(
+            "L", cat("slot ", peer_.slot, ": stripe ", id, " has room and got nothing for ",
+                     (world_.now - stripe.starves_since) / kMillisecond, " ms, and ",
+                     link.queue.size(), " frames wait"));
+      }
+    }
+  }
 }
 
 void DataPlane::check_progress() {

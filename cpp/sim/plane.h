@@ -101,11 +101,13 @@ class DataPlane final : private exchange::AttemptsHost {
   void settle();  // gives links what they have room for
 
  private:
+  static constexpr std::uint32_t kWriting = 3;  // frames that a stripe has room for
   struct Stripe {
     std::size_t end = 0;
     std::uint64_t arrived = 0, noted = 0;
     Time acked_at = 0, given_at = 0;
-    std::uint32_t writing = 0;  // frames that are not there yet
+    std::uint32_t writing = 0;          // frames that are not there yet
+    Time starves_since = base::kNever;  // has room, and frames wait
     // What Flight should know: keys that are not told to have arrived; so many are.
     std::vector<std::uint64_t> taken;
     std::uint64_t told = 0;
@@ -159,6 +161,7 @@ class DataPlane final : private exchange::AttemptsHost {
   void forget(Link& link, const std::function<bool(std::uint64_t)>& keys);
   void check_progress();
   void check_memory();
+  void check_stripes();
   void check_rest(const Stripe& stripe, const exchange::Flight::Rest& rest);
   Duration silent_after() const;
   void ask_next(Fetch& fetch);
