@@ -256,8 +256,8 @@ void Attempt::advance(ChunkState& chunk) {
       if (found == chunk.early.end() && JCCL_PLANTED("sums-by-arrival"))
         found = chunk.early.begin();
       if (found == chunk.early.end()) return;
-      const BufferRef data = std::move(found->second);
-      chunk.early.erase(found);
+      const BufferRef data = found->second;
+      if (!JCCL_PLANTED("added-contributions-kept")) chunk.early.erase(found);
       if (fuses && chunk.added + 1 == order.size()) {
         ++chunk.added;
         return add_two(chunk, {data, false, weights_[position]}, {});

@@ -484,6 +484,7 @@ void DataPlane::tick() {
     }
   }
   check_memory();
+  check_held();
   settle();
   check_stripes();
 }

@@ -39,6 +39,7 @@ constexpr MutantRow kRows[] = {
     {"late-frames-wait"},
     {"idle-stripes-say-nothing"},
     {"new-stripes-stand-by"},
+    {"added-contributions-kept"},
     {"damaged-frame-counts"},
     {"served-without-end"},
     {"written-over-the-input"},

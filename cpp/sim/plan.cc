@@ -180,4 +180,33 @@ std::uint64_t documented_bytes(const base::Bytes& bytes) {
   return 2 * others * sizeof(Array);  // towards the owners, and back
 }
 
+HeldMax held_max(const wire::Start& start, wire::PeerId self, const Buffers& call) {
+  HeldMax held;
+  const auto decoded = collective::decode(start.plan);
+  if (!decoded.ok()) return held;
+  const collective::Plan& plan = decoded.value();
+  const auto own = std::find(plan.order.begin(), plan.order.end(), self);
+  const bool contributes = own != plan.order.end();
+  const auto position = static_cast<std::uint32_t>(own - plan.order.begin());
+  // What nobody else sees takes results and sums where they belong, unless they are served later.
+  const bool serves = contributes && !start.receivers.empty();
+  const bool in_output = call.may_change_out() && !serves;
+  for (const collective::Chunk& chunk : chunks_of(plan, call.agreed.aggregator)) {
+    const collective::Route route =
+        contributes ? collective::route(plan, chunk, position) : receiver_route(plan, chunk);
+    const std::size_t sum = chunk.accumulator_bytes, each = chunk.encoded_bytes;
+    const std::size_t result = in_output ? 0 : each;
+    if (!route.owner) {  // in a ring its sum may go again, and the result may come before it
+      held.running += route.partial ? sum + each : result;
+      held.done += (route.partial ? sum : 0) + result;
+      continue;
+    }
+    const std::size_t apart = in_output && !route.partial ? 0 : sum;
+    const std::size_t waiting = route.partial ? 0 : (route.add_order.size() - 1) * each;
+    held.running += apart + std::max(waiting, result);
+    held.done += result;
+  }
+  return held;
+}
+
 }  // namespace jccl::sim

@@ -48,4 +48,11 @@ base::Digest reported_digest(const base::Bytes& plan, const Array& result,
 // Payload between contributors, if every frame leaves once. See ALGORITHMS.md §5.
 std::uint64_t documented_bytes(const base::Bytes& plan);
 
+// Bytes of chunks that a peer holds for an attempt at most, besides the arrays of its call: until
+// it is done, and from then on. See ALGORITHMS.md §5.
+struct HeldMax {
+  std::size_t running = 0, done = 0;
+};
+HeldMax held_max(const wire::Start& start, wire::PeerId self, const Buffers& call);
+
 }  // namespace jccl::sim

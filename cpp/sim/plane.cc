@@ -27,12 +27,15 @@ std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
 }  // namespace
 
 exchange::BufferRef DataPlane::Heap::take(std::size_t size) {
+  plane_.check_held();
   ++dead_.taken;
+  dead_.bytes += size;
   return {new exchange::Buffer(size), [this](exchange::Buffer* b) { dead_.add(b); }};
 }
 
 void DataPlane::Heap::Dead::add(exchange::Buffer* buffer) {
   --taken;
+  bytes -= buffer->capacity();
   std::memset(buffer->data(), kUsedAgain, buffer->size());
   buffers.emplace_back(buffer);
   if (buffers.size() <= kDeadKept) return;
@@ -45,7 +48,10 @@ void DataPlane::Heap::Dead::add(exchange::Buffer* buffer) {
 }
 
 DataPlane::DataPlane(World& world, SimPeer& peer)
-    : world_(world), peer_(peer), memory_(&world.history), attempts_(&memory_, kChunkBytes, this) {}
+    : world_(world),
+      peer_(peer),
+      memory_(*this, &world.history),
+      attempts_(&memory_, kChunkBytes, this) {}
 
 DataPlane::~DataPlane() = default;
 
@@ -111,6 +117,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   Own fresh;
   fresh.attempt = start.attempt, fresh.round = start.round, fresh.info = &info;
   fresh.call = call, fresh.begun = fresh.moved = world_.now;
+  fresh.held = held_max(start, peer_.machine->id(), *call);
   own_.push_back(std::move(fresh));
   info.audited = start.audit != wire::RunId{};
   tamper(start, own_.back());
@@ -183,6 +190,7 @@ void DataPlane::discard(const wire::Attempt& attempt) {
 void DataPlane::commit(const wire::Attempt& attempt) {
   Own* own = find_own(attempt);
   JCCL_CHECK(own != nullptr && (own->done || own->told));
+  check_held();
   mend(*own);
   p3_given(world_.history, world_.history.call(own->call->id), own->call->as_given());
   own->committed = true;
@@ -213,6 +221,29 @@ void DataPlane::check_memory() {
   if (attempts_.size() <= kAttemptsMax * peer_.tags.size()) return;
   world_.history.fail("L", cat("slot ", peer_.slot, " keeps ", attempts_.size(), " attempts of ",
                                peer_.tags.size(), " tags"));
+}
+
+// At any moment no more than its attempts and the frames that come in are said to take
+// (docs/settings.md, "Memory for others").
+void DataPlane::check_held() const {
+  if (memory_.bytes() == 0 || peer_.lies()) return;
+  std::size_t most = 0, known = 0;
+  for (auto own = own_.rbegin(); own != own_.rend() && known < attempts_.size(); ++own) {
+    const exchange::Attempt* run = attempts_.find(own->attempt);
+    if (run == nullptr) continue;
+    most += run->done() ? own->held.done : own->held.running;
+    ++known;
+  }
+  if (known < attempts_.size()) return;  // one that is older than what own_ keeps
+  for (const auto& [life, link] : links_) {
+    for (const auto& [id, stripe] : link.stripes) {
+      const auto& reading = world_.pipe(id).way[1 - stripe.end].reading;
+      if (reading && !reading->dropped) most += reading->header.payload_bytes;
+    }
+  }
+  if (memory_.bytes() <= most) return;
+  world_.history.fail("L", cat("slot ", peer_.slot, " holds ", memory_.bytes(), " bytes for ",
+                               known, " attempts, which take ", most, " at most"));
 }
 
 // No stripe starves: whatever waits goes as soon as one has room. Of a stripe that owes nothing

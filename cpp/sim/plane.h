@@ -17,6 +17,7 @@
 #include "protocol/peer_machine.h"
 #include "sim/network.h"
 #include "sim/pipes.h"
+#include "sim/plan.h"
 #include "sim/values.h"
 
 namespace jccl::sim {
@@ -53,6 +54,7 @@ struct Own {  // what this peer knows of an attempt, also when it is over
   std::optional<std::size_t> tampered;  // a liar: this element of its own share, while it adds up
   Array result{};                       // once committed
   std::uint64_t left = 0;
+  HeldMax held;
   Time begun = 0;
   Time moved = 0;  // when there was another number of bytes left
 };
@@ -161,6 +163,7 @@ class DataPlane final : private exchange::AttemptsHost {
   void forget(Link& link, const std::function<bool(std::uint64_t)>& keys);
   void check_progress();
   void check_memory();
+  void check_held() const;
   void check_stripes();
   void check_rest(const Stripe& stripe, const exchange::Flight::Rest& rest);
   Duration silent_after() const;
@@ -186,17 +189,19 @@ class DataPlane final : private exchange::AttemptsHost {
   // or writes there is seen.
   class Heap final : public exchange::Memory {
    public:
-    explicit Heap(History* history) { dead_.history = history; }
+    Heap(const DataPlane& plane, History* history) : plane_(plane) { dead_.history = history; }
     exchange::BufferRef take(std::size_t size) override;
     std::size_t taken() const { return dead_.taken; }
+    std::size_t bytes() const { return dead_.bytes; }
 
    private:
     struct Dead {
-      std::size_t taken = 0;  // buffers that are not given back
+      std::size_t taken = 0, bytes = 0;  // of buffers that are not given back
       std::deque<std::unique_ptr<exchange::Buffer>> buffers;
       History* history = nullptr;
       void add(exchange::Buffer* buffer);
     };
+    const DataPlane& plane_;
     Dead dead_;
   };
 
