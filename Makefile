@@ -208,9 +208,10 @@ long-power-cuts: .venv/.ready-test
 long-mutation: .venv/.ready-test
 	.ci/mutation-py $(or $(N),300)
 
-## make long-model   all interleavings of small worlds, each scope up to STATES (default 40 million)
+## make long-model   all interleavings of small worlds, each scope up to STATES (default 40 million), and of a link
 STATES ?= 40000000
 long-model: .venv/.ready-test
+	build/ext/cpp/exchange_test --gtest_filter='FlightSearchTest.*' --gtest_also_run_disabled_tests
 	for scope in "--rounds 1 --faults 1 --ticks 1" "--rounds 1 --faults 2" "--rounds 2 --faults 2" \
 	  "--rounds 1 --faults 2 --state" "--rounds 1 --faults 1 --peers 3" \
 	  "--rounds 2 --faults 1 --peers 3" "--rounds 1 --faults 3" "--rounds 1 --faults 2 --peers 3" \

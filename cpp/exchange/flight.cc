@@ -39,6 +39,8 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
     return false;
   if (frames > lane.told) lane.told = frames, lane.heard = now;
   lane.spoke = now;
+  const bool repeats = frames == lane.first && !lane.items.empty();
+  if (repeats && JCCL_PLANTED("a-word-said-twice-counts-twice")) ++frames;
   if (frames <= lane.first) return true;
   auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
   const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
@@ -128,7 +130,8 @@ std::vector<Flight::Late> Flight::check(Time now, Duration rtt) {
     Late late{stripe, {}, false};
     for (Item& item : lane.items) {
       if (JCCL_PLANTED("late-frames-wait")) break;
-      if (!item.forgotten && !std::exchange(item.again, true)) late.again.push_back(item.key);
+      const bool named = std::exchange(item.again, true) && !JCCL_PLANTED("named-at-each-look");
+      if (!item.forgotten && !named) late.again.push_back(item.key);
     }
     sent_again_ += late.again.size();
     late.replace = now - lane.late_since > std::max(4 * late_after, kReplaceMin) &&

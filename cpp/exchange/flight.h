@@ -48,6 +48,7 @@ class Flight {
   base::Duration typical() const { return typical_; }  // from taking a frame to hearing of it
 
  private:
+  friend struct FlightSearch;  // tells states apart: flight_search_test.cc
   struct Item {
     std::uint64_t key = 0;
     base::Time since = 0;

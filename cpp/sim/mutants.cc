@@ -40,6 +40,7 @@ constexpr MutantRow kRows[] = {
     {"idle-stripes-say-nothing"},
     {"new-stripes-stand-by"},
     {"added-contributions-kept"},
+    {"a-word-said-twice-counts-twice"},
     {"damaged-frame-counts"},
     {"served-without-end"},
     {"written-over-the-input"},
