@@ -34,7 +34,9 @@ class Redial {
   // One that was closed before a word came. The stripes of a link, dialled together, are lost
   // together: counted one by one, they made a link wait a second after two cuts.
   void closed_unheard(base::Time now) {
-    if (due(now)) wait_ = std::min(2 * wait_, kLongest);
+    const bool first = due(now) || JCCL_PLANTED("unheard-losses-count-one-by-one");
+    if (first && !JCCL_PLANTED("unheard-links-are-dialled-for-ever"))
+      wait_ = std::min(2 * wait_, kLongest);
     at_ = now + wait_;
   }
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.docs.markdown import LINK, NAMED_IN, ROOT, name
+from tests.planted import registry
 
 README, RELIABILITY = ROOT / "README.md", ROOT / "docs" / "reliability.md"
 CLAIMS = [
@@ -89,6 +90,21 @@ def test_a_bug_is_kept_as_a_test_that_exists(row, every_name):
         known = one in every_name or FAILPOINT_CASE.fullmatch(one)
         assert known or (begun != one and any(n.startswith(begun) for n in every_name))
     assert named or LINK.findall(row[-1]) or row[-1] in every_name, row
+
+
+NINE = r"\| bug, once real \|.*\n\| -.*\n((?:\|.*\n)+)"
+
+
+def test_each_bug_of_the_data_path_is_planted_and_seen_by_what_the_table_says():
+    table = re.search(NINE, RELIABILITY.read_text())[1].splitlines()
+    bugs = {bug.name: bug for bug in registry.read()}
+    assert len(table) == 9
+    for row in table:
+        _, planted, seen = (cell.strip() for cell in row.strip("| ").split(" | "))
+        bug = bugs[planted.strip("`")]
+        by_seed = "seed" in (bug.test, bug.system)
+        assert (seen == "seeds") == by_seed, row
+        assert by_seed or bug.test.split()[-1] == re.match("`(.+?)`", seen)[1], row
 
 
 def test_the_text_of_failpoints_says_how_many_there_are():
