@@ -1,6 +1,9 @@
 #include "calls.h"
 
 #include "base/text.h"
+#include "collective/aggregator.h"
+#include "collective/op.h"
+#include "collective/spec.h"
 
 namespace jccl::xla_ext {
 

@@ -18,7 +18,7 @@ ffi::Error mark_call(ffi::RemainingArgs args, ffi::RemainingRets rets) {
     return malformed("jccl_mark");
   }
   auto* words = static_cast<std::uint32_t*>(out->data);
-  for (const snapshot::Mark& mark : peer::marks_of(data->leaves(""))) {
+  for (const auto& mark : peer::marks_of(data->leaves(""))) {
     *words++ = mark.first;
     *words++ = mark.second;
   }

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "collective/spec.h"
 #include "handlers.h"
 #include "interrupt.h"
 #include "outer.h"

@@ -135,9 +135,9 @@ std::string query_status(const std::string& address, const std::string& token, b
 std::string give_order(const std::string& address, const std::string& verb,
                        const std::string& subject, double span, const std::string& reason,
                        const std::string& token, bool insecure, double timeout) {
-  wire::Order order;
+  master::Order order;
   bool known = false;
-  for (const auto& [name, number] : wire::kOrderVerbs) {
+  for (const auto& [name, number] : master::kOrderVerbs) {
     if (name == verb) order.verb = number, known = true;
   }
   if (!known) raise({base::Code::kInvalid, base::cat("no order is called '", verb, "'")});

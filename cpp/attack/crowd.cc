@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "attack/member.h"
+#include "codec/dtype.h"
+#include "collective/op.h"
 #include "exchange/stress_oracle.h"
 #include "master/ask.h"
 #include "peer/streamed_input.h"

@@ -8,6 +8,8 @@
 
 #include "attack/crowd.h"
 #include "attack/visits.h"
+#include "codec/dtype.h"
+#include "collective/op.h"
 #include "exchange/stress_oracle.h"
 #include "snapshot/digest.h"
 #include "wire/serialize.h"

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "codec/dtype.h"
+#include "collective/op.h"
 #include "exchange/stress_oracle.h"
 
 namespace jccl::attack {

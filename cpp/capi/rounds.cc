@@ -6,6 +6,11 @@
 #include "base/planted.h"
 #include "capi/comm.h"
 #include "capi/errors.h"
+#include "codec/codec.h"
+#include "codec/dtype.h"
+#include "collective/aggregator.h"
+#include "collective/op.h"
+#include "collective/spec.h"
 #include "peer/call.h"
 
 namespace jccl::capi {

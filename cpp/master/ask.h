@@ -11,6 +11,9 @@
 
 namespace jccl::master {
 
+using wire::kOrderVerbs;
+using wire::Order;
+
 struct AskOptions {
   std::string master;     // "host:port[,host:port…]"
   std::string token;      // empty: plain, loopback only
@@ -25,7 +28,7 @@ base::Result<std::string> ask_status(const AskOptions& options);
 // An order of an operator, in effect when this returns; its answer in words. `token` is the run's
 // secret or a token with the role admin. Codes: as above; kAuth (no operator), kUnknownTag (nobody
 // of that name), kInvalid.
-base::Result<std::string> give_order(const AskOptions& options, const wire::Order& order);
+base::Result<std::string> give_order(const AskOptions& options, const Order& order);
 
 // The secret of a run that does not exist yet.
 base::Result<std::string> new_token_text();

@@ -23,6 +23,7 @@ CPP = {
         "exchange",
         "net",
     },
+    # codec and collective: its numbers are theirs, one by one, as JCCL_SAME holds.
     "capi": {"base", "codec", "collective", "peer", "master", "jccl"},
     "sim": {
         "base",
@@ -33,6 +34,7 @@ CPP = {
         "snapshot",
         "exchange",
     },
+    # A member that lies speaks the wire itself, and its rounds have a dtype and an op.
     "attack": {
         "base",
         "codec",
@@ -68,7 +70,8 @@ TESTS_ALSO = {
         "wire",
     },
 }
-XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
+# codec: handlers encode on the host; collective: verbs, ops and aggregators by name.
+XLA_EXT = {"base", "codec", "collective", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
 BENCHMARKS = {"base", "codec", "collective", "net", "peer", "master", "wire"}

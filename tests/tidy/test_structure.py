@@ -65,6 +65,34 @@ def test_a_folder_uses_names_only_of_what_its_row_names(folder):
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    "folder, allowed",
+    [("xla_ext", strata.XLA_EXT), ("benchmarks", strata.BENCHMARKS)],
+)
+def test_what_stands_beside_the_strata_uses_names_only_of_its_row(folder, allowed):
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}::"
+        for path in sources(ROOT / folder)
+        for name in used(path.read_text()) - allowed
+    ]
+    assert not wrong
+
+
+# What a neighbour happens to bring along is named: with its own name, the edge is seen.
+@pytest.mark.parametrize("path", ["capi", "attack"])
+@pytest.mark.parametrize("name", ["codec", "collective"])
+def test_who_reaches_past_a_neighbour_says_so_by_an_include(path, name):
+    wrong = [
+        str(source.relative_to(ROOT))
+        for source in sources(ROOT / "cpp" / path)
+        if "_test." not in source.name
+        and "cluster_" not in source.name
+        and name in used(source.read_text())
+        and not any(file.startswith(f"{name}/") for _, file in includes(source))
+    ]
+    assert not wrong
+
+
 def test_the_extension_includes_only_what_its_row_names():
     allowed = strata.XLA_EXT | {"xla_ext"}
     folders = set(strata.CPP)
