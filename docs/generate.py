@@ -31,7 +31,7 @@ HOLDS = {
     "protocol": "master machine, round machine, peer machine, recorder, scenarios",
     "collective": "plans, layout, the planner, reduction kernels",
     "snapshot": "digest, manifest, who fetches what from whom",
-    "exchange": "attempts, frames and their flight, redialling, survey of links",
+    "exchange": "attempts, frames and their flight, dialling, survey of links",
     "proof": "TOPLOC proofs: the largest values of a chunk as a polynomial",
     "net": "loop, addresses, TLS, links of stripes, listener: bytes, never messages",
     "page": "the page over HTTP, Prometheus' text, what has happened",

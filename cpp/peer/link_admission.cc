@@ -53,25 +53,12 @@ bool LinkTable::is_member(Incarnation from, const base::PublicKey& key) const {
   return known != members_.end() && (known->second == key || JCCL_PLANTED("any-key-is-a-member"));
 }
 
-// Nothing that stands has come by this link lately, though something should have.
-bool LinkTable::unheard(const Entry& e) const {
-  const base::Time now = loop_.now();
-  if (e.link->stripe_count() == 0) {
-    return e.redial.failing() || now - e.down_since > options_.repair_max / 4;
-  }
-  const base::Time heard = std::max(e.link->last_received(), e.used);
-  return owner_->wanted(e.member.incarnation) && now - heard > options_.repair_max;
-}
-
 bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
   if (left_.count(from) > 0 && !JCCL_PLANTED("left-peer-let-in")) return false;
   const auto known = entries_.find(from);
   const net::Introduced& who = stream.remote();
   if (is_member(from, who.key)) {
-    if (known == entries_.end()) return true;
-    // We dial: a stripe that comes the other way round is somebody else's, or help in need.
-    if (appointed(*known->second) && !unheard(*known->second)) return false;
-    return known->second->link->connections() < base::kStripesMax;
+    return known == entries_.end() || dialling(*known->second).takes(known->second->redial);
   }
   // Who left has the secret of the time before; who names a member, or the stranger of a link that
   // stands, has its key.

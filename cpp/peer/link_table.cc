@@ -196,30 +196,27 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
   return *slot;
 }
 
-// The side of a link that dials. After a restart the master names members before it knows where
-// they are again.
-bool LinkTable::appointed(const Entry& entry) const {
-  if (entry.member.addresses.empty() || generation_ == 0) return false;
-  return !can_be_dialled_ || self_id_ < entry.member.id;
+exchange::Ends LinkTable::ends(const Entry& entry) const {
+  return {self_id_, entry.member.id, can_be_dialled_, !entry.member.addresses.empty(),
+          generation_ != 0};
 }
 
-bool LinkTable::should_dial(const Entry& entry) const {
-  if (entry.member.addresses.empty() || generation_ == 0) return false;
-  if (appointed(entry)) return true;
-  // The appointed side has had its time.
-  return entry.link->stripe_count() == 0 && owner_->wanted(entry.member.incarnation) &&
-         loop_.now() - entry.down_since > options_.repair_max / 2;
+exchange::Dialling LinkTable::dialling(const Entry& e) const {
+  exchange::LinkNow link;
+  link.wanted = e.tuner.wanted();
+  link.stripes = e.link->stripe_count();
+  link.retiring = e.link->connections() - link.stripes;
+  link.dials = e.dials.size();
+  link.in_use = owner_->wanted(e.member.incarnation);
+  link.down_since = e.down_since;
+  link.heard = std::max(e.link->last_received(), e.used);
+  return {ends(e), link, loop_.now(), options_.repair_max};
 }
 
-// All that are missing at once: one after another would cost a round trip each.
 void LinkTable::dial_if_needed(Entry& entry) {
-  const std::size_t wanted = entry.tuner.wanted();
-  if (entry.link->stripe_count() + entry.dials.size() >= wanted) return;
-  if (!entry.redial.due(loop_.now()) || !should_dial(entry)) return;
-  // The other side bounds them all, those that retire too.
-  const std::size_t retiring = entry.link->connections() - entry.link->stripe_count();
-  const std::size_t most = std::min<std::size_t>(wanted, base::kStripesMax - retiring);
-  while (entry.link->stripe_count() + entry.dials.size() < most) dial(entry);
+  // Asked at each frame.
+  if (entry.link->stripe_count() + entry.dials.size() >= entry.tuner.wanted()) return;
+  for (std::size_t due = dialling(entry).due(entry.redial); due > 0; --due) dial(entry);
 }
 
 void LinkTable::dial(Entry& entry) {
@@ -365,7 +362,8 @@ void LinkTable::measure(Entry& e) {
     probe(e);
   }
   // Who dials says how many there are, and the other side does with them what it likes.
-  if (const std::size_t wanted = e.tuner.wanted(); appointed(e) && standing > wanted) {
+  if (const std::size_t wanted = e.tuner.wanted();
+      exchange::Dialling::is_appointed(ends(e)) && standing > wanted) {
     e.link->retire(standing - wanted);
   }
   dial_if_needed(e);

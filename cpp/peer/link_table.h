@@ -3,9 +3,7 @@
 // is learned from what it carries (StripeTuner); what a late or lost stripe held is made and sent
 // again. Knows incarnations and keys, not attempts. Confined to the data thread.
 //
-// Who dials: the lower id, if the other can be dialled; a peer that cannot be dialled always dials
-// itself. If the appointed side does not manage, the other tries too. An address is dialled where
-// net::DialPolicy allows it.
+// Who dials: exchange/dialling.h. An address is dialled where net::DialPolicy allows it.
 //
 // Who is let in: whoever has the run's link secret. A member by the key that the master named, and
 // from the side that dials; within StrangerBounds others with the newest secret, which the owner
@@ -21,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "exchange/dialling.h"
 #include "net/dial.h"
 #include "net/link.h"
 #include "net/listener.h"
@@ -128,9 +127,8 @@ class LinkTable {
   struct Pending;
 
   Entry& entry(const wire::Member& member);
-  bool appointed(const Entry& entry) const;
-  bool should_dial(const Entry& entry) const;
-  bool unheard(const Entry& entry) const;
+  exchange::Ends ends(const Entry& entry) const;
+  exchange::Dialling dialling(const Entry& entry) const;  // as it stands now
   bool admits(base::Incarnation from, const net::ByteStream& stream);
   bool is_member(base::Incarnation from, const base::PublicKey& key) const;
   net::Credentials link_credentials() const;

@@ -21,7 +21,6 @@ std::uint64_t bytes_of(const std::vector<base::ByteView>& views) {
   return bytes;
 }
 
-constexpr Duration kRepairMax = kSecond;
 constexpr std::size_t kRemembered = 4096;
 constexpr std::uint64_t kForgotten = 0;  // instead of a key
 
@@ -315,41 +314,12 @@ base::Time DataPlane::last_received(base::Incarnation peer) const {
 
 // ---- stripes that come and go -------------------------------------------------------------------
 
-bool DataPlane::takes(wire::Incarnation from) const {
-  const auto link = links_.find(from);
-  const std::size_t has = link == links_.end() ? 0 : link->second.stripes.size();
-  // A little more: this end may not know yet that some broke.
-  return members_.count(from) > 0 && has < 2 * world_.mix.stripes;
-}
-
-void DataPlane::dial_if_needed(wire::Incarnation to, Link& link) {
-  if (members_.count(to) == 0 || !link.redial.due(world_.now)) return;
-  while (link.stripes.size() + link.dials < world_.mix.stripes) {
-    ++link.dials;
-    world_.dial_pipe(peer_.slot, to);
-  }
-}
-
-bool DataPlane::dialled(wire::Incarnation to) {
-  const auto found = links_.find(to);
-  if (found == links_.end()) return false;
-  if (found->second.dials > 0) --found->second.dials;
-  return found->second.stripes.size() < world_.mix.stripes;  // the other side may have dialled too
-}
-
-void DataPlane::dial_failed(wire::Incarnation to) {
-  Link& link = links_.at(to);
-  link.redial.failed(world_.now);
-  if (link.stripes.empty() && link.dials == 0 && attempts_.wanted(to) && link.redial.failing()) {
-    attempts_.link_failed(to, "nobody answers");
-  }
-}
-
 void DataPlane::add_stripe(Pipe& pipe, std::size_t end) {
   Link& link = link_to(pipe.life[1 - end]);
   Stripe stripe;
   stripe.end = end;
   stripe.acked_at = world_.now;
+  if (end == 1) link.taken_in = world_.now;
   link.stripes[pipe.id] = stripe;
   link.flight.add_stripe(pipe.id, world_.now);
   if (!link.queue.empty()) settle();
@@ -376,7 +346,7 @@ void DataPlane::lose_stripe(Pipe& pipe, std::size_t end, const char* why) {
   check_rest(link.stripes.at(pipe.id), rest);
   link.stripes.erase(pipe.id);
   send_again(link, rest.keys);
-  if (pipe.heard[end] || world_.now - pipe.since > kRepairMax) {
+  if (pipe.heard[end] || world_.now - pipe.since > repair_max()) {
     link.down_since = world_.now;
     link.redial.broke(world_.now, link.stripes.empty());
   } else {
@@ -451,9 +421,8 @@ void DataPlane::tick_link(wire::Incarnation to, Link& link) {
     Pipe& pipe = world_.pipe(id);
     lose_stripe(pipe, pipe.life[1] == to ? 0 : 1, "it is far behind the others");
   }
-  if (wanted || !link.queue.empty()) dial_if_needed(to, link);
-  const Duration repair = std::min(world_.mix.silence, kRepairMax);
-  if (wanted && link.stripes.empty() && world_.now - link.down_since > repair) {
+  dial_if_needed(to, link);
+  if (wanted && link.stripes.empty() && world_.now - link.down_since > repair_max()) {
     link.down_since = world_.now;
     attempts_.link_failed(to, "no connection could be made");
   }

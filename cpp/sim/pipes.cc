@@ -10,7 +10,7 @@ namespace jccl::sim {
 constexpr Duration kStallMin = 300 * kMillisecond, kStallMax = 8 * kSecond;
 constexpr Duration kUnreadPause = 20 * kMillisecond;
 
-// Somebody who is there, is reached, and has room. Who cannot be dialled dials.
+// Somebody who is there, is reached, and has room.
 void World::dial_pipe(std::uint32_t slot, wire::Incarnation to) {
   const std::uint32_t other = slots.at(to);
   const Duration there =
@@ -22,18 +22,17 @@ void World::on_pipe_up(const Event& event) {
   SimPeer& peer = peers[event.target];
   SimPeer& other = peers[event.a];
   const std::uint32_t first_dialler = mix.slots - mix.dial_only;
-  const bool reached = other.running() && other.incarnation == event.b &&
-                       (event.target < first_dialler || event.a < first_dialler) &&
+  const bool reached = other.running() && other.incarnation == event.b && event.a < first_dialler &&
                        std::max(link(event.target, other.slot).blocked_until,
                                 link(other.slot, event.target).blocked_until) <= now;
   if (reached && !other.data.knows(peer.incarnation)) {  // it waits, unread, for the master's word
     return post(now + kUnreadPause, Kind::kPipeUp, event.target, event.a, event.b);
   }
   if (!peer.data.dialled(event.b)) return;
-  if (!reached || !other.data.takes(peer.incarnation)) {
-    peer.data.dial_failed(event.b);
-    return peer.drain();
-  }
+  const bool taken = reached && other.data.takes(peer.incarnation);
+  if (!reached) peer.data.dial_failed(event.b);
+  if (reached && !taken) peer.data.dial_refused(event.b);
+  if (!taken) return peer.drain();
   Pipe& fresh = pipes_.emplace_back();
   fresh.id = static_cast<std::uint32_t>(pipes_.size());
   fresh.slot = {peer.slot, other.slot};

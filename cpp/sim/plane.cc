@@ -72,6 +72,7 @@ void DataPlane::clear(bool vanish) {
   own_.clear();
   fetches_.clear();
   members_.clear();
+  self_id_ = 0;
   gave_.clear();
   accused_.clear();
   awake_since_ = ticked_ = world_.now;
@@ -85,12 +86,20 @@ void DataPlane::new_life() {
 
 void DataPlane::set_roster(const wire::Roster& roster) {
   attempts_.set_members(roster.members, peer_.incarnation);
-  const std::set<wire::Incarnation> before = std::exchange(members_, {});
-  for (const wire::Member& member : roster.members) members_.insert(member.incarnation);
-  for (const wire::Incarnation life : before) {
+  const std::map<wire::Incarnation, Other> before = std::exchange(members_, {});
+  self_id_ = 0;
+  for (const wire::Member& member : roster.members) {
+    members_[member.incarnation] = {member.id, !member.addresses.empty()};
+    if (member.incarnation == peer_.incarnation) self_id_ = member.id;
+  }
+  for (const auto& [life, other] : before) {
     if (members_.count(life) > 0 || life == peer_.incarnation) continue;
     close(life);
     attempts_.peer_left(life);
+  }
+  if (self_id_ == 0) return;  // who only fetches has no use for frames
+  for (const auto& [life, other] : members_) {
+    if (life != peer_.incarnation) dial_if_needed(life, link_to(life));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "exchange/attempts.h"
+#include "exchange/dialling.h"
 #include "exchange/flight.h"
 #include "exchange/redial.h"
 #include "protocol/peer_machine.h"
@@ -96,6 +97,7 @@ class DataPlane final : private exchange::AttemptsHost {
   void add_stripe(Pipe& pipe, std::size_t end);
   bool dialled(wire::Incarnation to);  // false: no connection is wanted any more
   void dial_failed(wire::Incarnation to);
+  void dial_refused(wire::Incarnation to);
   // The first of what came: false if it stays, for now or because the stripe is lost.
   bool receive(Pipe& pipe, std::size_t end);
   void lose_stripe(Pipe& pipe, std::size_t end, const char* why);
@@ -121,7 +123,11 @@ class DataPlane final : private exchange::AttemptsHost {
     std::map<exchange::StripeId, Stripe> stripes;
     exchange::Redial redial;
     std::uint32_t dials = 0;  // under way
-    Time down_since = 0, received = 0;
+    Time down_since = 0, received = 0, taken_in = 0;
+  };
+  struct Other {  // a member, as the master named it
+    wire::PeerId id = 0;
+    bool listens = false;
   };
   struct Fetch {
     wire::Held want;
@@ -150,6 +156,8 @@ class DataPlane final : private exchange::AttemptsHost {
   void pump(wire::Incarnation to, Link& link);
   Stripe* room(Link& link, exchange::StripeId* id);
   void dial_if_needed(wire::Incarnation to, Link& link);
+  exchange::Dialling dialling(const Other& other, wire::Incarnation life, const Link& link) const;
+  Duration repair_max() const;
   void tick_link(wire::Incarnation to, Link& link);
   void send_again(Link& link, const std::vector<std::uint64_t>& keys);
   void close(wire::Incarnation to);
@@ -210,7 +218,8 @@ class DataPlane final : private exchange::AttemptsHost {
   Heap memory_;  // before all that takes of it; what the world carries goes first
   exchange::Attempts attempts_;
   std::map<wire::Incarnation, Link> links_;
-  std::set<wire::Incarnation> members_;
+  std::map<wire::Incarnation, Other> members_;
+  wire::PeerId self_id_ = 0;
   std::deque<Own> own_;
   std::map<wire::Tag, Fetch> fetches_;
   std::set<std::pair<wire::Attempt, std::uint32_t>> gave_;    // beside a liar: own parts that left
