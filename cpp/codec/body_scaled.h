@@ -182,12 +182,8 @@ inline void encode_quarters(const F32* __restrict x, std::size_t count, float in
 }
 
 template <typename Format, bool kNoisy>
-inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
-                                 const std::uint16_t* __restrict noise,
-                                 std::uint8_t* __restrict out) {
-  const std::int32_t magnitude_max = largest_magnitude(x, count);
-  const float scale = scale_of<Format>(magnitude_max);
-  const float inverse = 1.0F / scale;
+inline void encode_with(float scale, float inverse, const F32* __restrict x, std::size_t count,
+                        const std::uint16_t* __restrict noise, std::uint8_t* __restrict out) {
   put_scale<Format>(scale, out);
   std::uint8_t* __restrict codes = out + Format::kScaleBytes;
   if constexpr (Format::kPerByte == 1) {
@@ -211,6 +207,15 @@ inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
       codes[half] = static_cast<std::uint8_t>(low & 15);
     }
   }
+}
+
+template <typename Format, bool kNoisy>
+inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
+                                 const std::uint16_t* __restrict noise,
+                                 std::uint8_t* __restrict out) {
+  const std::int32_t magnitude_max = largest_magnitude(x, count);
+  const float scale = scale_of<Format>(magnitude_max);
+  encode_with<Format, kNoisy>(scale, 1.0F / scale, x, count, noise, out);
   return magnitude_max;
 }
 
@@ -223,6 +228,22 @@ std::uint32_t encode_scaled(const LoopSettings&, const void* in, std::size_t cou
   constexpr std::size_t kBlock = Format::kBlock;
   const auto* x = static_cast<const F32*>(in);
   std::int32_t all_max = 0;
+  // A scale waits for all its block and for two divisions: of several short blocks they go on at
+  // once. Of long ones that read memory in bursts, and were slower from there.
+  constexpr std::size_t kTogether = 256 / kBlock;
+  for (; count >= kTogether * kBlock; count -= kTogether * kBlock) {
+    std::int32_t most[kTogether];
+    for (std::size_t b = 0; b < kTogether; ++b) most[b] = largest_magnitude(x + b * kBlock, kBlock);
+    float scale[kTogether], inverse[kTogether];
+    for (std::size_t b = 0; b < kTogether; ++b) {
+      all_max = most[b] > all_max ? most[b] : all_max;
+      scale[b] = scale_of<Format>(most[b]);
+      inverse[b] = 1.0F / scale[b];
+    }
+    for (std::size_t b = 0; b < kTogether; ++b, x += kBlock, out += kBlockBytes<Format>) {
+      encode_with<Format, false>(scale[b], inverse[b], x, kBlock, nullptr, out);
+    }
+  }
   for (; count >= kBlock; count -= kBlock, x += kBlock, out += kBlockBytes<Format>) {
     const std::int32_t most = encode_block<Format, false>(x, kBlock, nullptr, out);
     all_max = most > all_max ? most : all_max;
