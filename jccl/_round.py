@@ -21,7 +21,7 @@ from jccl._trees import OPS, PLANS, codec_name, fingerprint_digest, known
 from jccl.aggregators import Aggregator, spec_of
 from jccl.codecs import resolve
 
-Plan = Literal["direct", "exchange", "ring"]
+Plan = Literal["fastest", "direct", "exchange", "ring"]
 JOIN_MAX_S = 15.0
 
 
@@ -36,7 +36,12 @@ class Round(Group):
             last device's call; else LOCAL_SKEW on all. The deadline runs once all are
             there.
         plan: "direct", "exchange" (one link delay, for few peers or little data) or
-            "ring". None leaves the choice to the master.
+            "ring". None leaves the choice to the master, among plans that give the same
+            bits. "fastest" leaves it to the master too, and any documented order of
+            addition will do: a ring as well, if it is predicted to be quicker by 5 %.
+            All peers get equal bits, but the order may change from round to round.
+            With a robust aggregator or a sparse codec it is as None. Alike on all
+            peers, else MISMATCH.
         aggregator: how a mean treats values that lie: `jccl.TrimmedMean`, `Median`,
             `CenteredClip` or `NormLimit`, or their names; alike on all peers. None is
             the mean by weight. The others are for floats and dense codecs, count each

@@ -182,7 +182,7 @@ def slots_of(arrays: Sequence[Any], paths: Sequence[str]) -> int:
 
 
 OPS = ("sum", "mean", "min", "max", "prod")
-PLANS = ("", "auto", "direct", "exchange", "ring")
+PLANS = ("", "auto", "fastest", "direct", "exchange", "ring")
 
 
 _MEANT = {"avg": "mean", "average": "mean", "add": "sum", "maximum": "max"}

@@ -329,6 +329,35 @@ TEST(ContractEdgeTest, a_weighted_mean_counts_each_peer_with_its_weight) {
   });
 }
 
+// What the master takes depends on the machine; that all have the same right bits does not.
+TEST(ContractEdgeTest, the_fastest_plan_gives_all_peers_the_same_bits_under_every_codec) {
+  Cluster cluster(4, small_chunks());
+  for (const std::size_t count : {3, 70'001}) {
+    for (const CodecId codec : kCodecs) {
+      const Cell cell{Op::kMean, Dtype::kF32, codec, "fastest", true, true};
+      SCOPED_TRACE(text_of(cell, 4, count));
+      std::vector<Bytes> out(4);
+      std::vector<RoundResult> results(4);
+      std::vector<base::PeerId> ids(4);
+      cluster.on_all([&](std::size_t p, Communicator& comm) {
+        out[p] = input_of(cell, p, count);
+        RoundOptions o = sum_of("fastest");
+        o.op = cell.op;
+        o.plan = cell.plan;
+        o.codec = codec;
+        o.weight = weight_of(cell, p);
+        results[p] = comm.run({Leaf{cell.dtype, count, out[p].data(), out[p].data(), "x", {}}}, o);
+        ids[p] = comm.attributes().id;
+      });
+      for (std::size_t p = 0; p < 4; ++p) {
+        ASSERT_TRUE(results[p].status.ok()) << results[p].status.text;
+        ASSERT_EQ(out[p], out[0]) << "bits differ";
+      }
+      check_result(cell, in_order(results[0], ids), out[0], 0, count);
+    }
+  }
+}
+
 TEST(ContractEdgeTest, a_peer_of_weight_zero_gets_the_result_of_the_others) {
   Cluster cluster(3, small_chunks());
   constexpr std::size_t kCount = 3001;

@@ -69,6 +69,8 @@ TEST(MismatchTest, ops_that_differ_are_listed) {
 }
 TEST(MismatchTest, plans_that_differ_are_listed) {
   expect_mismatch([](Leaf&, RoundOptions& o) { o.plan = "ring"; }, {"plan auto", "plan ring"});
+  expect_mismatch([](Leaf&, RoundOptions& o) { o.plan = "fastest"; },
+                  {"plan auto", "plan fastest"});
 }
 TEST(MismatchTest, collectives_that_differ_are_listed) {
   expect_mismatch([](Leaf&, RoundOptions& o) { o.collective = Collective::kReduceScatter; },

@@ -63,7 +63,7 @@ TEST(SitesTest, each_shard_reduces_with_its_own_kind_and_world_counts_sites) {
   }
   const std::vector<float> value = {1, 100, 10, 1000};
   cluster.on_all([&](std::size_t p, Communicator& comm) {
-    for (const char* plan : {"direct", "exchange", "ring", ""}) {
+    for (const char* plan : {"direct", "exchange", "ring", "fastest", ""}) {
       RoundOptions o = sum_of("x");
       o.plan = plan;
       const SmallRound r = small_round(comm, o, value[p], 5000);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -19,6 +20,9 @@ using Places = std::vector<std::uint32_t>;
 constexpr double kMoveSeconds = 0.15e-9;
 constexpr double kTouchSeconds = 0.08e-9;
 constexpr double kFrameSeconds = 10e-6;
+// A byte of a contribution that waits for those before it: by then it is out of the caches.
+constexpr double kColdSeconds = 0.2e-9;
+constexpr double kNearCore = 8;  // times slower than predicted of a core: other work goes on there
 
 constexpr double kGainMin = 0.1;  // less is noise of the measurements
 constexpr int kHalvings = 30;
@@ -40,6 +44,7 @@ struct Load {
   double sent = 0, received = 0;  // bytes
   double touched = 0;             // bytes of leaves encoded, added or decoded
   double frames = 0;              // at least
+  double cold = 0;                // bytes that wait before they are added
 };
 
 Load load_of(PlanKind kind, double n, double share, const Work& work) {
@@ -47,8 +52,8 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
   const double others = n - 1;
   switch (kind) {
     case PlanKind::kExchange:
-      return {others * work.encoded, others * work.encoded, (n + 3 * coded) * work.data,
-              2 * others};
+      return {others * work.encoded, others * work.encoded, (n + 3 * coded) * work.data, 2 * others,
+              (n - 2) * work.encoded};
     case PlanKind::kGather:
       return {others * work.encoded, others * work.encoded, n * coded * work.data, 2 * others};
     case PlanKind::kAllToAll:  // of a block for each
@@ -56,19 +61,33 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
               2 * others};
     case PlanKind::kScatter:
       return {others / n * work.encoded, others / n * work.encoded, (1 + 2 * coded) * work.data,
-              2 * others};
+              2 * others, (n - 2) / n * work.encoded};
     default: {
       const double bytes = (1 + (n - 2) * share) * work.encoded;
-      return {bytes, bytes, (n * share + 2 * coded) * work.data, 4 * others};
+      return {bytes, bytes, (n * share + 2 * coded) * work.data, 4 * others,
+              (n - 2) * share * work.encoded};
     }
   }
 }
 
-double busy_seconds(const Load& load, double up, double down) {
-  const double processor =
-      kMoveSeconds * (load.sent + load.received) + kTouchSeconds * load.touched;
-  return std::max({load.sent / up,
-                   JCCL_PLANTED("download-not-counted") ? 0.0 : load.received / down, processor});
+double processor_seconds(const Load& load) {
+  return kMoveSeconds * (load.sent + load.received) + kTouchSeconds * load.touched +
+         kColdSeconds * (JCCL_PLANTED("waiting-costs-nothing") ? 0 : load.cold);
+}
+
+// On a shared core a rate near what the core moves is the core's, seen in rounds with equal shares
+// (`usual`): less work per byte raises it, and a line that was never full bounds nothing.
+double busy_seconds(const Load& load, const Load& usual, const Network& network,
+                    std::uint32_t peer) {
+  const double core = JCCL_PLANTED("shared-core-counts-as-whole") ? 1 : network.core(peer);
+  const double processor = processor_seconds(load) / core;
+  const double line = usual.sent / network.up(peer);
+  if (core < 1 && kNearCore * processor_seconds(usual) / core >= line) {
+    return std::max(line * processor_seconds(load) / processor_seconds(usual), processor);
+  }
+  return std::max({load.sent / network.up(peer),
+                   JCCL_PLANTED("download-not-counted") ? 0.0 : load.received / network.down(peer),
+                   processor});
 }
 
 // Bytes from i to j.
@@ -84,11 +103,12 @@ double predict_star(const Plan& plan, const Places& place, const Network& networ
   const std::vector<double> s = fractions(plan.shares, count);
   std::vector<std::uint32_t> at(network.count(), UINT32_MAX);  // place in the order, by position
   for (std::uint32_t i = 0; i < count; ++i) at[place[i]] = i;
+  const Load usual = load_of(PlanKind::kDirect, n, 1 / n, work);
   double busy = 0;
   double frames = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const Load load = load_of(plan.kind, n, s[i], work);
-    busy = std::max(busy, busy_seconds(load, network.up(place[i]), network.down(place[i])));
+    busy = std::max(busy, busy_seconds(load, usual, network, place[i]));
     frames = std::max(frames, load.frames);
   }
   double delay = LinkCost{}.delay_s;
@@ -110,16 +130,18 @@ double ring_seconds(const Places& ring, const Network& network, const Work& work
   const auto n = static_cast<double>(ring.size());
   const double bytes = (n - 1) / n * (work.accumulator + work.encoded);
   const double coded = work.encoded != work.data ? 1 : 0;
+  const Load usual = load_of(PlanKind::kDirect, n, 1 / n, work);
   double busy = 0;
   double delays = 0;
   for (std::size_t i = 0; i < ring.size(); ++i) {
     const std::uint32_t from = ring[i];
     const std::uint32_t to = ring[(i + 1) % ring.size()];
     const LinkCost cost = network.at(from, to);
-    const Load load{bytes, bytes, (2 + 2 * coded) * work.data, 0};
+    // Nothing waits: what comes is added to what is here, and goes on.
+    const Load load{bytes, bytes, (1 + (1 + 1 / n) * coded) * work.data};
     busy = std::max({busy,
                      JCCL_PLANTED("slowest-link-of-ring-unseen") ? 0.0 : bytes / cost.bytes_per_s,
-                     busy_seconds(load, network.up(from), network.down(from))});
+                     busy_seconds(load, usual, network, from)});
     delays += cost.delay_s;
   }
   return busy + 2 * (n - 1) / n * delays + kFrameSeconds * 4 * (n - 1);
@@ -218,7 +240,7 @@ Places identity(std::size_t count) {
 }  // namespace
 
 Network::Network(std::size_t count)
-    : up_(count, LinkCost{}.bytes_per_s), down_(count, LinkCost{}.bytes_per_s) {}
+    : up_(count, LinkCost{}.bytes_per_s), down_(count, LinkCost{}.bytes_per_s), core_(count, 1) {}
 
 namespace {
 
@@ -251,7 +273,7 @@ LinkCost Network::at(std::uint32_t from, std::uint32_t to) const {
   return at != measured_.end() &&
                  (JCCL_PLANTED("measure-of-other-direction") || !before(wanted, *at))
              ? at->cost
-             : LinkCost{};
+             : LinkCost{.bytes_per_s = std::numeric_limits<double>::infinity()};
 }
 
 double predict(const Plan& plan, const std::vector<std::uint32_t>& place, const Network& network,

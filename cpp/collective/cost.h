@@ -15,7 +15,7 @@ namespace jccl::collective {
 
 struct LinkCost {  // one way
   double delay_s = 50e-6;
-  double bytes_per_s = 1.25e9;
+  double bytes_per_s = 1.25e9;  // infinity: no bound of its own
 };
 
 // Between the contributors of a plan, by position among the sorted members.
@@ -31,17 +31,22 @@ class Network {
   // What all links of a peer carry together.
   void set_up(std::uint32_t peer, double bytes_per_s) { up_[peer] = bytes_per_s; }
   void set_down(std::uint32_t peer, double bytes_per_s) { down_[peer] = bytes_per_s; }
+  // What a peer has of a processor core: less than one where peers share those of a machine, whose
+  // rates are then those of processors.
+  void set_core(std::uint32_t peer, double share) { core_[peer] = share; }
 
   std::size_t count() const { return up_.size(); }
   double up(std::uint32_t peer) const { return up_[peer]; }
   double down(std::uint32_t peer) const { return down_[peer]; }
   double capacity(std::uint32_t peer) const;  // both ways at once
+  double core(std::uint32_t peer) const { return core_[peer]; }
+  // A link that was not measured bounds nothing but by its ends, as in plans of other kinds.
   LinkCost at(std::uint32_t from, std::uint32_t to) const;
   const std::vector<Measure>& measured() const { return measured_; }  // ascending
 
  private:
   std::vector<Measure> measured_;
-  std::vector<double> up_, down_;
+  std::vector<double> up_, down_, core_;
 };
 
 // Bytes of one contributor. If nothing is known: so many that a delay does not matter.

@@ -239,6 +239,22 @@ TEST(CostTest, what_takes_longer_is_predicted_to_take_longer) {
   EXPECT_EQ(predict(plan_over(PlanKind::kDirect, 1), {0}, Network(1), bytes_of(1e9)), 0);
 }
 
+TEST(CostTest, a_shared_core_slows_every_plan_and_what_waits_slows_all_but_a_ring) {
+  Network whole(4), half(4);
+  for (Network* network : {&whole, &half}) {
+    for (std::uint32_t i = 0; i < 4; ++i) network->set_up(i, 1e12), network->set_down(i, 1e12);
+  }
+  for (std::uint32_t i = 0; i < 4; ++i) half.set_core(i, 0.5);
+  const auto seconds = [&](PlanKind kind, const Network& network) {
+    return predict(plan_over(kind, 4), in_order(4), network, bytes_of(1e9));
+  };
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing}) {
+    EXPECT_NEAR(seconds(kind, half) / seconds(kind, whole), 2, 0.01) << name_of(kind);
+  }
+  EXPECT_LT(seconds(PlanKind::kRing, half) * 1.1, seconds(PlanKind::kDirect, half));
+  EXPECT_LT(seconds(PlanKind::kDirect, half) * 1.5, seconds(PlanKind::kExchange, half));
+}
+
 TEST(CostTest, the_slowest_link_of_a_ring_holds_it_up_by_what_was_measured_last) {
   Network network(3);
   const auto seconds = [&] {

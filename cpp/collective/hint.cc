@@ -29,7 +29,7 @@ base::Result<Hint> decode_hint(base::ByteView bytes) {
   if (audit > static_cast<std::uint8_t>(Auditable::kWide) ||
       (!r.finished() && !(JCCL_PLANTED("hint-with-tail") && !r.failed())) ||
       kind > (JCCL_PLANTED("hint-of-unknown-kind") ? 1 : 0) +
-                 static_cast<std::uint8_t>(HintKind::kAllToAll)) {
+                 static_cast<std::uint8_t>(HintKind::kFastest)) {
     return base::Status{base::Code::kInvalid,
                         base::cat("plan hint of ", bytes.size(), " bytes is not one of ours")};
   }

@@ -20,11 +20,12 @@ enum class HintKind : std::uint8_t {
   kExchange = 5,
   kNoRing = 6,    // as kAuto, but whoever forms a result must have all contributions to it
   kAllToAll = 7,  // its sizes are those of what goes to one peer
+  kFastest = 8,   // as kAuto, and any documented order of addition will do: a ring too
 };
 
 // Leaves the choice to the master.
 constexpr bool is_open(HintKind kind) {
-  return kind == HintKind::kAuto || kind == HintKind::kNoRing;
+  return kind == HintKind::kAuto || kind == HintKind::kNoRing || kind == HintKind::kFastest;
 }
 
 // Asks for a plan of that kind and no other.

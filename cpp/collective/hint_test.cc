@@ -6,7 +6,7 @@ namespace jccl::collective {
 namespace {
 
 TEST(HintTest, every_kind_comes_back_as_it_went) {
-  for (std::uint8_t kind = 0; kind <= 7; ++kind) {
+  for (std::uint8_t kind = 0; kind <= 8; ++kind) {
     const Hint hint{static_cast<HintKind>(kind), 1ULL << 40, 77, 0, Auditable::kWide};
     const auto back = decode_hint(encode_hint(hint));
     ASSERT_TRUE(back.ok());
@@ -22,6 +22,7 @@ TEST(HintTest, a_kind_of_plan_is_asked_for_by_a_kind_of_its_own) {
   }
   EXPECT_EQ(plan_of(HintKind::kAuto), std::nullopt);
   EXPECT_EQ(plan_of(HintKind::kNoRing), std::nullopt);
+  EXPECT_EQ(plan_of(HintKind::kFastest), std::nullopt);
 }
 
 TEST(HintTest, anything_else_is_refused) {
@@ -32,7 +33,7 @@ TEST(HintTest, anything_else_is_refused) {
   base::Bytes longer = good, unknown = good;
   longer.push_back(0);
   EXPECT_EQ(decode_hint(longer).status().code, base::Code::kInvalid);
-  unknown[0] = 8;
+  unknown[0] = 9;
   EXPECT_EQ(decode_hint(unknown).status().code, base::Code::kInvalid);
   unknown = good;
   unknown.back() = 3;

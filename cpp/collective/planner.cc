@@ -19,6 +19,7 @@ using base::PeerId;
 // Every contributor of an exchange sends a frame to every other: for few of them only.
 constexpr std::size_t kExchangeMax = 16;
 constexpr double kTie = 0.01;
+constexpr double kRingGainMin = 0.05;  // of a ring where plans with the bits of direct are left
 
 bool any(const std::vector<bool>& flags) {
   return std::find(flags.begin(), flags.end(), true) != flags.end();
@@ -81,6 +82,13 @@ class Chooser {
       status = add(any(reach_.hubs()) || !ring ? PlanKind::kDirect : PlanKind::kRing, "plan");
     }
     if (!status.ok()) return status;
+    sort();
+    if (options_.any_order) prefer_ring();
+    return std::move(found_);
+  }
+
+ private:
+  void sort() {
     // Simpler plans were added first.
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
       return JCCL_PLANTED("slowest-plan-chosen") ? a.seconds > b.seconds : a.seconds < b.seconds;
@@ -90,10 +98,20 @@ class Chooser {
         found_.begin(), found_.end(),
         [&](const Candidate& a, const Candidate& b) { return rank(a, best) < rank(b, best); });
     std::rotate(found_.begin(), simplest, simplest + 1);
-    return std::move(found_);
   }
 
- private:
+  // Of two, a ring is direct in another order. What no ring goes round has the plan that it has.
+  void prefer_ring() {
+    const PlanKind kind = found_.front().plan.kind;
+    if (!options_.may_ring || members_.size() < 3 || kind == PlanKind::kRing) return;
+    const double seconds = found_.front().seconds;
+    if (!add(PlanKind::kRing, "plan").ok()) return;
+    const bool gains = found_.back().seconds * (1 + kRingGainMin) < seconds ||
+                       (JCCL_PLANTED("ring-for-any-gain") && found_.back().seconds < seconds);
+    if (gains && !JCCL_PLANTED("fastest-never-rings"))
+      std::rotate(found_.begin(), found_.end() - 1, found_.end());
+  }
+
   // Among equally good ones: the one with the least work for processors, then equal shares.
   static int rank(const Candidate& c, double best) {
     if (c.seconds > best * (1 + kTie)) return 3;

@@ -1,5 +1,6 @@
 // Chooses a plan for the members of an attempt: among those with the bits of direct, unless another
-// kind is asked for, the one that the cost model (cost.h) predicts to be the fastest. If a link is
+// kind is asked for or any order of addition will do, the one that the cost model (cost.h) predicts
+// to be the fastest. If a link is
 // missing, direct with only such owners as everybody can reach, who so relay between the others;
 // else a ring that does without the link. Refuses, naming a link, when no plan avoids them all. The
 // same request gives the same plan. Pure; any thread.
@@ -20,6 +21,7 @@ struct PlannerOptions {
   std::optional<PlanKind> kind = {};         // nothing: the bits of direct if possible, else ring
   std::vector<base::PeerId> receivers = {};  // get the result; nothing waits for them
   bool may_ring = true;                      // where links leave nothing else
+  bool any_order = false;  // a ring may be taken for its speed too, whatever bits it gives
   // Links that failed, either way round, and peers that only dial out: no two of them have a link.
   std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};
   std::vector<base::PeerId> dial_only = {};
@@ -33,8 +35,9 @@ struct Candidate {
 };
 
 // What is possible, the best first: two plans within a hundredth of each other are equally good,
-// and the one with less work for processors is taken. kInvalid: no members; kLimit: too many;
-// kLinkLost: no way around a link.
+// and the one with less work for processors is taken. A ring that is taken for its speed has to
+// gain a twentieth: bits that change from round to round are to be worth it. kInvalid: no members;
+// kLimit: too many; kLinkLost: no way around a link.
 base::Result<std::vector<Candidate>> candidates(std::vector<base::PeerId> members,
                                                 const PlannerOptions& options);
 base::Result<Plan> choose(std::vector<base::PeerId> members, const PlannerOptions& options);

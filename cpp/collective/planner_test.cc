@@ -57,6 +57,61 @@ TEST(PlannerTest, a_call_that_may_not_ring_is_refused_where_only_a_ring_is_left)
   EXPECT_EQ(choose(members(4), options).value().kind, PlanKind::kDirect);
 }
 
+// Links of so many bytes/s, and a core of so many parts for each.
+PlannerOptions on_cores(std::uint32_t peers, double share, double bytes_per_s, double work) {
+  PlannerOptions options;
+  options.any_order = true;
+  options.network = Network(peers);
+  for (std::uint32_t i = 0; i < peers; ++i) {
+    options.network.set_core(i, share);
+    options.network.set_up(i, bytes_per_s);
+    options.network.set_down(i, bytes_per_s);
+  }
+  options.work = {work, work, work};
+  return options;
+}
+
+TEST(PlannerTest, where_any_order_will_do_four_on_two_cores_take_a_ring_for_much) {
+  PlannerOptions crowded = on_cores(4, 0.5, 5e9, 64e6);
+  const auto found = candidates(members(4), crowded);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found.value().front().plan.kind, PlanKind::kRing);
+  EXPECT_LT(found.value()[0].seconds * 1.05, found.value()[1].seconds);
+  EXPECT_EQ(found.value().size(), 3U);
+  crowded.any_order = false;
+  EXPECT_EQ(choose(members(4), crowded).value().kind, PlanKind::kDirect);
+  crowded.any_order = true;
+  crowded.may_ring = false;  // as for audits
+  EXPECT_EQ(choose(members(4), crowded).value().kind, PlanKind::kDirect);
+}
+
+TEST(PlannerTest, where_any_order_will_do_the_default_stays_unless_a_ring_gains_a_twentieth) {
+  const auto kind = [](const PlannerOptions& options) {
+    const auto count = static_cast<std::uint32_t>(options.network.count());
+    return choose(members(count), options).value().kind;
+  };
+  // Lines that carry less than a processor moves: as many bytes either way.
+  EXPECT_EQ(kind(on_cores(4, 1, 1e8, 64e6)), PlanKind::kDirect);
+  EXPECT_EQ(kind(on_cores(4, 0.5, 1e8, 64e6)), PlanKind::kDirect);
+  // Delays count: six on a ring, two over owners, one of an exchange.
+  EXPECT_EQ(kind(on_cores(4, 0.5, 5e9, 4096)), PlanKind::kExchange);
+  // Of two it is direct in another order.
+  EXPECT_EQ(kind(on_cores(2, 0.5, 5e9, 64e6)), PlanKind::kDirect);
+}
+
+TEST(PlannerTest, where_any_order_will_do_a_ring_goes_round_slow_pairs) {
+  PlannerOptions options = on_cores(4, 1, 1e8, 64e6);
+  for (const auto& [a, b] : {std::pair{0U, 2U}, {1U, 3U}}) {
+    options.network.set(a, b, {1e-3, 1e7});
+    options.network.set(b, a, {1e-3, 1e7});
+  }
+  EXPECT_EQ(choose(members(4), options).value().kind, PlanKind::kRing);
+  options.avoid = {{1, 3}, {1, 2}, {1, 4}};  // no ring, and no other plan: as without the wish
+  EXPECT_EQ(choose(members(4), options).status().code, base::Code::kLinkLost);
+  options.avoid = {{1, 2}, {1, 4}};  // peer 3 reaches all, and no ring is closed
+  EXPECT_EQ(choose(members(4), options).value().kind, PlanKind::kDirect);
+}
+
 // As many bytes either way: an exchange saves a delay, direct the second sum.
 TEST(PlannerTest, two_exchange_what_they_have_where_a_delay_counts) {
   EXPECT_EQ(choose({7}, {}).value().kind, PlanKind::kDirect);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/planted.h"
+
 namespace jccl::collective {
 namespace {
 
@@ -44,12 +46,16 @@ std::optional<Collective> collective_from_name(std::string_view name) {
   return at->collective;
 }
 
-HintKind hint_for(const CollectiveSpec& spec, std::string_view plan, bool robust) {
+HintKind hint_for(const CollectiveSpec& spec, std::string_view plan, bool robust,
+                  const codec::Codec& codec) {
   if (const auto only = spec.only_plan()) return hint_of(*only);
   for (const PlanKind kind : kPlanKinds) {
     if (spec.carried_by(kind) && name_of(kind) == plan) return hint_of(kind);
   }
-  return robust ? HintKind::kNoRing : HintKind::kAuto;
+  const HintKind automatic = robust ? HintKind::kNoRing : HintKind::kAuto;
+  if (plan != kFastestPlan || JCCL_PLANTED("fastest-asked-as-automatic")) return automatic;
+  const bool ring = !robust && check_codec(PlanKind::kRing, codec).ok();
+  return ring || JCCL_PLANTED("fastest-where-no-ring-can-be") ? HintKind::kFastest : automatic;
 }
 
 }  // namespace jccl::collective

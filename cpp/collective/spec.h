@@ -132,7 +132,12 @@ constexpr std::string_view name_of(Collective collective) { return spec_of(colle
 std::optional<Collective> collective_from_number(std::int64_t number);
 std::optional<Collective> collective_from_name(std::string_view name);
 
-// What a call asks the master for. `plan`: as its caller named it, or empty.
-HintKind hint_for(const CollectiveSpec& spec, std::string_view plan, bool robust);
+// How a caller asks for the plan that is predicted to be the fastest, in whatever order it adds.
+inline constexpr std::string_view kFastestPlan = "fastest";
+
+// What a call asks the master for. `plan`: as its caller named it, or empty. Where no ring can
+// carry the call, the fastest plan is what the master chooses anyhow.
+HintKind hint_for(const CollectiveSpec& spec, std::string_view plan, bool robust,
+                  const codec::Codec& codec);
 
 }  // namespace jccl::collective

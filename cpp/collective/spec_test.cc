@@ -27,16 +27,25 @@ TEST(SpecTest, one_plan_is_asked_for_whatever_the_caller_names_and_several_as_he
   EXPECT_EQ(gather.only_plan(), PlanKind::kGather);
   EXPECT_EQ(reduce.only_plan(), std::nullopt);
   for (const char* plan : {"", "direct", "ring", "exchange"}) {
-    EXPECT_EQ(hint_for(gather, plan, false), HintKind::kGather);
-    EXPECT_EQ(hint_for(spec_of(Collective::kReduceScatter), plan, false), HintKind::kScatter);
+    EXPECT_EQ(hint_for(gather, plan, false, {}), HintKind::kGather);
+    EXPECT_EQ(hint_for(spec_of(Collective::kReduceScatter), plan, false, {}), HintKind::kScatter);
   }
-  EXPECT_EQ(hint_for(spec_of(Collective::kAllToAll), "ring", false), HintKind::kAllToAll);
-  EXPECT_EQ(hint_for(reduce, "direct", true), HintKind::kDirect);
-  EXPECT_EQ(hint_for(reduce, "ring", false), HintKind::kRing);
-  EXPECT_EQ(hint_for(reduce, "exchange", false), HintKind::kExchange);
-  EXPECT_EQ(hint_for(reduce, "gather", false), HintKind::kAuto) << "not one of its plans";
-  EXPECT_EQ(hint_for(reduce, "", false), HintKind::kAuto);
-  EXPECT_EQ(hint_for(reduce, "", true), HintKind::kNoRing);
+  EXPECT_EQ(hint_for(spec_of(Collective::kAllToAll), "ring", false, {}), HintKind::kAllToAll);
+  EXPECT_EQ(hint_for(reduce, "direct", true, {}), HintKind::kDirect);
+  EXPECT_EQ(hint_for(reduce, "ring", false, {}), HintKind::kRing);
+  EXPECT_EQ(hint_for(reduce, "exchange", false, {}), HintKind::kExchange);
+  EXPECT_EQ(hint_for(reduce, "gather", false, {}), HintKind::kAuto) << "not one of its plans";
+  EXPECT_EQ(hint_for(reduce, "", false, {}), HintKind::kAuto);
+  EXPECT_EQ(hint_for(reduce, "", true, {}), HintKind::kNoRing);
+}
+
+TEST(SpecTest, the_fastest_plan_is_what_the_master_chooses_anyhow_where_no_ring_can_be) {
+  const CollectiveSpec& reduce = spec_of(Collective::kAllReduce);
+  EXPECT_EQ(hint_for(reduce, "fastest", false, {}), HintKind::kFastest);
+  EXPECT_EQ(hint_for(reduce, "fastest", false, codec::CodecId::kInt8), HintKind::kFastest);
+  EXPECT_EQ(hint_for(reduce, "fastest", false, codec::top_k(64)), HintKind::kAuto);
+  EXPECT_EQ(hint_for(reduce, "fastest", true, {}), HintKind::kNoRing);
+  EXPECT_EQ(hint_for(spec_of(Collective::kAllGather), "fastest", false, {}), HintKind::kGather);
 }
 
 // What a plan does decides what DONE says; the row repeats it for whoever reads the table.

@@ -31,7 +31,9 @@ Status check_kind(PlanKind kind, const Terms& terms) {
   if (JCCL_PLANTED("plan-of-any-kind")) return {};
   const collective::CollectiveSpec& spec = collective::spec_of(terms.collective);
   if (!spec.carried_by(kind)) return does_not_fit(kind, std::string(spec.name));
-  const bool named = !terms.plan.empty() && terms.plan != "auto" && !spec.only_plan();
+  const bool open =
+      terms.plan.empty() || terms.plan == "auto" || terms.plan == collective::kFastestPlan;
+  const bool named = !open && !spec.only_plan();
   if (!named || collective::name_of(kind) == terms.plan) return {};
   return does_not_fit(kind, cat("a call with plan=", terms.plan));
 }

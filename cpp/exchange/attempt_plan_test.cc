@@ -30,6 +30,9 @@ TEST(AttemptPlanTest, a_plan_of_another_kind_than_the_call_is_refused) {
     std::vector<PlanKind> fit;
   } calls[] = {
       {Collective::kAllReduce, "", {PlanKind::kDirect, PlanKind::kRing, PlanKind::kExchange}},
+      {Collective::kAllReduce,
+       "fastest",
+       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kExchange}},
       {Collective::kAllReduce, "direct", {PlanKind::kDirect}},
       {Collective::kAllReduce, "ring", {PlanKind::kRing}},
       {Collective::kAllReduce, "exchange", {PlanKind::kExchange}},

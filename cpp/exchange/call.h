@@ -48,7 +48,7 @@ struct Terms {
   collective::Aggregator aggregator;
   double weight = 1.0;      // 0: receive only; a robust aggregator counts all others alike
   std::uint32_t slots = 0;  // of collectives that have some
-  std::string plan;         // "" automatic, "direct", "exchange", "ring"
+  std::string plan;         // "" automatic, "fastest", "direct", "exchange", "ring"
   bool guard = true;        // leave this peer's contribution out if it holds NaN or Inf
   // No other code reads `out` before the call ended: results may be received straight into it.
   // After a failed round it holds the input; after an all_gather, or with a feed, anything.

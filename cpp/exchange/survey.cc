@@ -26,6 +26,7 @@ bool differ(const wire::Measured& a, const wire::Measured& b, double by) {
   if (moved(static_cast<double>(a.up_bytes_per_s), static_cast<double>(b.up_bytes_per_s), by)) {
     return true;
   }
+  if (moved(a.core, b.core, by) && !JCCL_PLANTED("core-not-compared")) return true;
   return !JCCL_PLANTED("links-not-compared") &&
          !std::equal(a.links.begin(), a.links.end(), b.links.begin(), b.links.end(),
                      [by](const wire::LinkMeasured& x, const wire::LinkMeasured& y) {
@@ -65,10 +66,11 @@ bool Survey::time_to_look(base::Time now) {
   return true;
 }
 
-std::optional<wire::Measured> Survey::due(base::Time now, std::vector<wire::LinkMeasured> links) {
+std::optional<wire::Measured> Survey::due(base::Time now, std::vector<wire::LinkMeasured> links,
+                                          std::uint32_t core) {
   if (told_at_ != 0 && !JCCL_PLANTED("survey-pause-left-out") && now - told_at_ < kPauseMin)
     return std::nullopt;
-  wire::Measured fresh{0, std::move(links)};
+  wire::Measured fresh{0, std::move(links), core};
   if (stretches_ >= (JCCL_PLANTED("few-stretches-told") ? 1 : kStretchesMin))
     fresh.up_bytes_per_s = static_cast<std::uint64_t>(up_);
   const bool long_ago = told_at_ == 0 || now - told_at_ >= kPauseMax;

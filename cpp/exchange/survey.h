@@ -1,6 +1,6 @@
-// A peer's measurements of its links for the master, and when to report them: taken from the
-// traffic of rounds, reported when one changed by a fifth, and now and then. Sends nothing itself.
-// Pure; confined to its owner's thread.
+// A peer's measurements of its links and its core for the master, and when to report them: taken
+// from the traffic of rounds, reported when one changed by a fifth, and now and then. Sends nothing
+// itself. Pure; confined to its owner's thread.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,10 @@ class Survey {
   void sample(base::Time now, std::uint64_t sent_bytes, bool waiting);
   // Links need not be looked at more often than this says.
   bool time_to_look(base::Time now);
-  // What the master should hear now, if anything. `links` in ascending order of id.
-  std::optional<wire::Measured> due(base::Time now, std::vector<wire::LinkMeasured> links);
+  // What the master should hear now, if anything. `links` in ascending order of id; `core`: as in
+  // Measured.
+  std::optional<wire::Measured> due(base::Time now, std::vector<wire::LinkMeasured> links,
+                                    std::uint32_t core = 0);
 
  private:
   base::Time sampled_at_ = 0;

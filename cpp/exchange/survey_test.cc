@@ -30,6 +30,16 @@ TEST(SurveyTest, the_uplink_is_what_went_while_more_waited) {
   EXPECT_NEAR(static_cast<double>(told->up_bytes_per_s), 89e6, 1e6);
 }
 
+TEST(SurveyTest, what_a_peer_has_of_a_core_is_told_when_it_changes) {
+  Survey survey;
+  base::Time now = base::kSecond;
+  const auto told = survey.due(now, {}, 1000);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->core, 1000U);
+  EXPECT_FALSE(survey.due(now += 3 * base::kSecond, {}, 1000).has_value());
+  EXPECT_EQ(survey.due(now += 3 * base::kSecond, {}, 500).value().core, 500U);
+}
+
 TEST(SurveyTest, a_line_that_was_not_full_says_nothing) {
   Survey survey;
   std::uint64_t sent = 0;

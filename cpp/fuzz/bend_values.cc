@@ -44,7 +44,7 @@ std::uint64_t BendValues::number(Bend bend, std::uint64_t now) {
   switch (bend) {
     case Bend::kPeer: {
       const std::size_t which = in_.below(4);
-      if (which == 0) return in_.below(8);
+      if (which == 0) return in_.below(9);
       return which == 1 ? UINT32_MAX : any_of<wire::PeerId>(seen_.peers, 1);
     }
     case Bend::kLife: {

@@ -176,7 +176,8 @@ const std::vector<FieldsOf>& fields_to_master() {
        "a member after its Resume; of an observer: ignored",
        {{"up", "u64", Bend::kNumber, "any; an input of the cost model", "–"},
         {"links", "list 1024 of measured link", Bend::kList, "1,024, ascending ids",
-         "decoder refuses, closed"}}},
+         "decoder refuses, closed"},
+        {"core", "u32", Bend::kNumber, "any; 1,000 at most count", "–"}}},
   };
   return all;
 }

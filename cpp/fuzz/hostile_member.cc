@@ -50,7 +50,7 @@ WorldOptions options_from(Input& in) {
       peer::Collective::kAllReduce, peer::Collective::kAllToAll, peer::Collective::kAllGather,
       peer::Collective::kReduceScatter};
   user.collective = kCollectives[(form >> 2) % std::size(kCollectives)];
-  constexpr const char* kPlans[] = {"", "direct", "ring", "exchange"};
+  constexpr const char* kPlans[] = {"", "direct", "ring", "exchange", "fastest"};
   user.plan = kPlans[(form >> 4) % std::size(kPlans)];
   options.lying_master = in.below(6) == 5;
   const std::size_t at = in.below(honest + 1);

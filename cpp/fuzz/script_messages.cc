@@ -118,7 +118,7 @@ wire::Message ScriptMessages::from_peer() {
       return wire::Heartbeat{in_.u8(), in_.u8()};
     case 10:
       if (in_.below(4) == 0) return wire::Leave{};
-      return wire::Measured{in_.u64(), {{1, in_.u32(), in_.u64()}}};
+      return wire::Measured{in_.u64(), {{1, in_.u32(), in_.u64()}}, in_.u16()};
     default:
       break;
   }

@@ -41,6 +41,7 @@ void note_links(Input& in, master::Planner* planner) {
     for (wire::PeerId peer = 1; peer < in.below(5); ++peer) {
       measured.links.push_back({peer, in.u32(), in.u64()});
     }
+    measured.core = in.u16();
     planner->note(static_cast<wire::PeerId>(1 + in.below(4)), measured);
   }
 }
@@ -49,7 +50,7 @@ void note_links(Input& in, master::Planner* planner) {
 void ask_plan(Input& in, master::Planner* planner) {
   protocol::PlanRequest request;
   request.hint = in.flag()
-                     ? collective::encode_hint({static_cast<collective::HintKind>(in.below(7)),
+                     ? collective::encode_hint({static_cast<collective::HintKind>(in.below(9)),
                                                 in.u64(), in.u64(), in.u64()})
                      : in.bytes(40);
   for (wire::PeerId id = 1; id <= 6; ++id) {

@@ -2,6 +2,7 @@
 #include "master/planner.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/limits.h"
 #include "base/planted.h"
@@ -12,7 +13,10 @@ namespace {
 using collective::Candidate;
 using collective::HintKind;
 
-constexpr double kDrift = 1.25;       // a plan in use stays until another is so much faster
+constexpr double kDrift = 1.25;
+constexpr double kDriftOfRing = 1.1;  // of a ring that was taken for its speed
+constexpr double kEqualPart = 0.6;    // of an uplink by links, as noisy as rates are
+constexpr std::uint32_t kWholeCore = 1000;
 constexpr std::size_t kKeptMax = 64;  // kinds of requests
 constexpr std::size_t kMeasuredMax = 2 * base::kPeersMax;
 constexpr std::size_t kLinksAskedMax = 1 << 16;  // of one plan: the slowest of each member decide
@@ -31,6 +35,28 @@ std::vector<wire::LinkMeasured> slowest(std::vector<wire::LinkMeasured> links, s
   std::sort(links.begin(), links.end(),
             [](const auto& a, const auto& b) { return a.peer < b.peer; });
   return links;
+}
+
+// Whether the rate of a link says no more than that all links of the peer share its uplink: it is
+// their equal part of that, or more. As the bound of a link it would speak for the plan in which it
+// was measured, and against a ring, which uses one link.
+bool shares_uplink(const wire::LinkMeasured& link, const wire::Measured& all) {
+  const double part =
+      static_cast<double>(all.up_bytes_per_s) / static_cast<double>(all.links.size());
+  return link.bytes_per_s == 0 || (static_cast<double>(link.bytes_per_s) >= kEqualPart * part &&
+                                   !JCCL_PLANTED("part-of-uplink-bounds-link"));
+}
+
+// A plan in use stays until another is so much faster.
+double drift(const collective::PlannerOptions& options, const Candidate& old,
+             const Candidate& fresh) {
+  if (JCCL_PLANTED("plan-of-no-drift")) return 1;
+  const bool was_ring = old.plan.kind == collective::PlanKind::kRing;
+  const bool is_ring = fresh.plan.kind == collective::PlanKind::kRing;
+  if (!options.any_order || was_ring == is_ring) return kDrift;
+  // A ring that is first has gained what it has to (planner.h): the plan in use may be of a time
+  // when nothing was measured.
+  return is_ring && !JCCL_PLANTED("first-plan-stays") ? 1 : kDriftOfRing;
 }
 
 }  // namespace
@@ -71,11 +97,12 @@ base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) c
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
   options.may_ring = request.may_ring && hint.value().kind != HintKind::kNoRing;
+  options.any_order = hint.value().kind == HintKind::kFastest;
   options.kind = collective::plan_of(hint.value().kind);
   options.receivers = request.receivers;
   options.avoid = request.bad_links;
   options.dial_only = request.dial_only;
-  options.network = network_of(request.contributors);
+  options.network = network_of(request.contributors, options.any_order);
   options.work = {static_cast<double>(hint.value().data_bytes),
                   static_cast<double>(hint.value().encoded_bytes),
                   static_cast<double>(hint.value().accumulator_bytes)};
@@ -86,7 +113,7 @@ base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) c
     Candidate old = kept.view.candidates.front();
     old.seconds =
         collective::predict_for(old.plan, request.contributors, options.network, options.work);
-    if (old.seconds <= (JCCL_PLANTED("plan-of-no-drift") ? 1.0 : kDrift) * all.front().seconds) {
+    if (old.seconds <= drift(options, old, all.front()) * all.front().seconds) {
       std::erase_if(all, [&](const Candidate& c) { return c.plan == old.plan; });
       all.insert(all.begin(), std::move(old));
     }
@@ -107,13 +134,17 @@ void Planner::note(wire::PeerId peer, wire::Measured measured) {
                                                              : measured_.begin());
 }
 
-collective::Network Planner::network_of(const std::vector<wire::PeerId>& members) const {
+collective::Network Planner::network_of(const std::vector<wire::PeerId>& members,
+                                        bool any_order) const {
   collective::Network network(members.size());
   for (std::uint32_t i = 0; i < members.size(); ++i) {
     const auto found = measured_.find(members[i]);
     if (found == measured_.end()) continue;
     if (found->second.up_bytes_per_s > 0) {
       network.set_up(i, static_cast<double>(found->second.up_bytes_per_s));
+    }
+    if (const std::uint32_t core = found->second.core; core > 0 && any_order) {
+      network.set_core(i, std::min(core, kWholeCore) / double{kWholeCore});
     }
     for (const wire::LinkMeasured& link :
          slowest(found->second.links, kLinksAskedMax / members.size())) {
@@ -123,6 +154,8 @@ collective::Network Planner::network_of(const std::vector<wire::PeerId>& members
       if (link.rtt_us > 0)
         cost.delay_s = link.rtt_us / (JCCL_PLANTED("delay-is-round-trip") ? 1e6 : 2e6);
       if (link.bytes_per_s > 0) cost.bytes_per_s = static_cast<double>(link.bytes_per_s);
+      if (any_order && shares_uplink(link, found->second))
+        cost.bytes_per_s = std::numeric_limits<double>::infinity();
       network.set(i, static_cast<std::uint32_t>(at - members.begin()), cost);
     }
   }

@@ -44,7 +44,8 @@ class Planner {
 
   static Key key_of(const protocol::PlanRequest& request);
   base::Status choose(const protocol::PlanRequest& request, Kept& kept) const;
-  collective::Network network_of(const std::vector<wire::PeerId>& members) const;
+  // Where any order of addition will do: with what rings are compared by.
+  collective::Network network_of(const std::vector<wire::PeerId>& members, bool any_order) const;
   void forget_some();
 
   std::map<wire::PeerId, wire::Measured> measured_;

@@ -123,6 +123,44 @@ TEST(PlannerTest, a_slow_uplink_owns_less_once_it_is_known) {
   EXPECT_GE(view.candidates.size(), 2U);
 }
 
+// Before anybody measured, all plans of a fast network are alike.
+TEST(PlannerTest, where_any_order_will_do_a_ring_comes_when_cores_are_known_to_be_shared) {
+  Planner planner;
+  const auto wish = request(HintKind::kFastest);
+  EXPECT_EQ(planned(planner, wish).kind, PlanKind::kDirect);
+  const auto tell = [&](std::uint32_t core) {
+    for (wire::PeerId id : {2, 3, 5, 7}) planner.note(id, {4'000'000'000, {}, core});
+  };
+  tell(500);
+  EXPECT_EQ(planned(planner, wish).kind, PlanKind::kRing);
+  EXPECT_EQ(planned(planner, request(HintKind::kAuto)).kind, PlanKind::kDirect);
+  for (wire::PeerId id : {2, 3, 5, 7}) planner.note(id, {100'000'000, {}, 1'000'000});
+  EXPECT_EQ(planned(planner, wish).kind, PlanKind::kRing) << "in use, and within a tenth";
+  const std::vector<wire::LinkMeasured> far = {
+      {2, 800'000, 0}, {3, 800'000, 0}, {5, 800'000, 0}, {7, 800'000, 0}};
+  for (wire::PeerId id : {2, 3, 5, 7}) planner.note(id, {0, far, 1000});
+  EXPECT_NE(planned(planner, wish).kind, PlanKind::kRing) << "six long delays";
+}
+
+// In a star a link carries a third of what its peer sends; as the rate of a link that would bound a
+// ring, which needs one for all of it.
+TEST(PlannerTest, links_that_share_an_uplink_say_nothing_against_a_ring) {
+  const auto of_rate = [](std::uint64_t rate) {
+    std::vector<wire::LinkMeasured> links;
+    for (wire::PeerId id : {2, 3, 5, 7}) links.push_back({id, 100, rate});
+    return links;
+  };
+  const auto kind = [&](std::uint64_t rate) {
+    Planner planner;
+    for (wire::PeerId id : {2, 3, 5, 7}) planner.note(id, {300'000'000, of_rate(rate), 500});
+    return planned(planner, request(HintKind::kFastest)).kind;
+  };
+  EXPECT_EQ(kind(75'000'000), PlanKind::kRing);
+  EXPECT_EQ(kind(0), PlanKind::kRing) << "not measured";
+  EXPECT_EQ(kind(20'000'000), PlanKind::kDirect)
+      << "slow of itself: a ring sends it thrice as much";
+}
+
 TEST(PlannerTest, a_plan_in_use_stays_until_another_gains_a_quarter) {
   Planner planner;
   const auto wish = request(HintKind::kAuto);

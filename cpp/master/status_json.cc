@@ -124,6 +124,7 @@ json::object plan_json(const PlanView& plan) {
   const bool pinned = !collective::is_open(plan.hint.kind);
   return {{"contributors", json::value_from(plan.contributors)},
           {"pinned", pinned},
+          {"any_order", plan.hint.kind == collective::HintKind::kFastest},
           {"data_bytes", plan.hint.data_bytes},
           {"encoded_bytes", plan.hint.encoded_bytes},
           {"attempts", plan.uses},

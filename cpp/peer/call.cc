@@ -63,7 +63,7 @@ std::uint32_t contributors_max(const RoundOptions& options) {
 
 collective::HintKind hint_of(const RoundOptions& options) {
   return collective::hint_for(collective::spec_of(options.collective), options.plan,
-                              collective::is_robust(options.aggregator));
+                              collective::is_robust(options.aggregator), options.codec);
 }
 
 Status check_codec(const RoundOptions& options) {
@@ -146,9 +146,10 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
                                 base::kWeightMin, " and ", base::kWeightMax)};
   }
   if (options.plan != "" && options.plan != "auto" && options.plan != "direct" &&
-      options.plan != "ring" && options.plan != "exchange") {
+      options.plan != "ring" && options.plan != "exchange" &&
+      options.plan != collective::kFastestPlan) {
     return {Code::kInvalid,
-            cat("unknown plan '", options.plan, "'; use auto, direct, exchange or ring")};
+            cat("unknown plan '", options.plan, "'; use auto, fastest, direct, exchange or ring")};
   }
   const Status codec = check_codec(options);
   if (!codec.ok()) return codec;

@@ -49,6 +49,7 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.op = collective::Op::kSum; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.codec = CodecId::kInt8; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.plan = "ring"; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.plan = "fastest"; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.slots = 3; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.collective = Collective::kBroadcast; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.guard = false; }));
@@ -123,6 +124,10 @@ TEST(CallTest, a_robust_aggregator_is_refused_where_it_would_not_protect) {
   EXPECT_NE(described({leaf()}, o).summary.find(", aggregator median, "), std::string::npos);
   EXPECT_EQ(check_call({leaf(Dtype::kI32)}, o).text,
             "params/w i32[8]: aggregator median: it applies to floating-point leaves, not to i32");
+  o.plan = "fastest";
+  EXPECT_TRUE(check_call({leaf()}, o).ok());
+  EXPECT_EQ(collective::decode_hint(described({leaf()}, o).hint).value().kind,
+            collective::HintKind::kNoRing);
   o.plan = "ring";
   EXPECT_EQ(check_call({leaf()}, o).text,
             "aggregator median in plan ring: there nobody sees all contributions; use plan auto, "

@@ -65,10 +65,8 @@ std::set<std::string> hosts_of(const wire::Member& member) {
   return hosts;
 }
 
-}  // namespace
-
-bool has_cores_for_io(const std::vector<wire::Member>& members, Incarnation self,
-                      std::size_t cores) {
+// Peers of this machine, this one among them: those that others reach at one of its hosts.
+std::size_t peers_here(const std::vector<wire::Member>& members, Incarnation self) {
   std::set<std::string> here;
   for (const wire::Member& member : members) {
     if (member.incarnation == self) here = hosts_of(member);
@@ -80,7 +78,20 @@ bool has_cores_for_io(const std::vector<wire::Member>& members, Incarnation self
                                     [&here](const auto& host) { return here.contains(host); });
     beside += member.incarnation != self && shared;
   }
-  return cores >= 3 * (1 + beside) || JCCL_PLANTED("io-threads-on-any-machine");
+  return 1 + beside;
+}
+
+}  // namespace
+
+bool has_cores_for_io(const std::vector<wire::Member>& members, Incarnation self,
+                      std::size_t cores) {
+  return cores >= 3 * peers_here(members, self) || JCCL_PLANTED("io-threads-on-any-machine");
+}
+
+std::uint32_t core_of_each(const std::vector<wire::Member>& members, Incarnation self,
+                           std::size_t cores) {
+  const std::size_t peers = JCCL_PLANTED("core-not-shared") ? 1 : peers_here(members, self);
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(1000 * cores / peers, 1, 1000));
 }
 
 DataPlane::DataPlane(net::Loop& loop, DataPlaneOptions options, SnapshotStore* store,
@@ -137,6 +148,7 @@ void DataPlane::set_roster(const wire::Roster& roster) {
   if (self_id_ != 0) snapshots_.set_members(roster.members);
   io_.used = options_.io_threads ? *options_.io_threads
                                  : has_cores_for_io(roster.members, self_, net::usable_cores());
+  core_ = core_of_each(roster.members, self_, net::usable_cores());
   links_.set_members(roster.members, roster.links);
 }
 
@@ -327,7 +339,7 @@ void DataPlane::survey(base::Time now) {
   }
   std::sort(links.begin(), links.end(),
             [](const auto& a, const auto& b) { return a.peer < b.peer; });
-  if (const auto fresh = survey_.due(now, std::move(links))) events_.measured(*fresh);
+  if (const auto fresh = survey_.due(now, std::move(links), core_)) events_.measured(*fresh);
 }
 
 }  // namespace jccl::peer

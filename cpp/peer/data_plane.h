@@ -47,6 +47,9 @@ struct DataPlaneEvents {  // called on the data thread
 // already, more threads only cost.
 bool has_cores_for_io(const std::vector<wire::Member>& members, base::Incarnation self,
                       std::size_t cores);
+// Thousandths of a core that the data thread of each peer of this machine has, 1000 at most.
+std::uint32_t core_of_each(const std::vector<wire::Member>& members, base::Incarnation self,
+                           std::size_t cores);
 
 class DataPlane : private LinkOwner, private exchange::AttemptsHost, private SnapshotLinks {
  public:
@@ -138,6 +141,7 @@ class DataPlane : private LinkOwner, private exchange::AttemptsHost, private Sna
   LinkTable links_;
   SnapshotTraffic snapshots_;
   exchange::Survey survey_;
+  std::uint32_t core_ = 0;  // as told to the master
   wire::Roster roster_;
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;

@@ -152,6 +152,9 @@ TEST(IoThreadsTest, begin_where_each_peer_of_the_machine_has_three_cores) {
   EXPECT_TRUE(has_cores_for_io(members, 12, 3));
   EXPECT_FALSE(has_cores_for_io(members, 13, 2));  // who only dials out counts itself
   EXPECT_TRUE(has_cores_for_io(members, 13, 3));
+  EXPECT_EQ(core_of_each(members, 10, 1), 500U);
+  EXPECT_EQ(core_of_each(members, 10, 2), 1000U);
+  EXPECT_EQ(core_of_each(members, 12, 16), 1000U) << "a data thread runs on one";
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ struct MessageWords {
     return text + in_brackets(m.text);
   }
   std::string operator()(const wire::Measured& m) const {
-    return cat(m.links.size(), " links, up ", m.up_bytes_per_s, " bytes/s");
+    return cat(m.links.size(), " links, up ", m.up_bytes_per_s, " bytes/s, core ", m.core / 10,
+               " %");
   }
   std::string operator()(const wire::Order& m) const {
     for (const auto& [name, verb] : wire::kOrderVerbs) {

@@ -230,10 +230,11 @@ void print_counts(const Counts& c, double seconds) {
       n(c.lost_states));
   std::printf(
       "%llu takeovers, %llu masters fenced, %llu failed writes, %llu damaged journals refused, "
-      "%llu flipped frames dropped, %llu measures\n%llu edits, %llu calls without a sync, "
+      "%llu flipped frames dropped, %llu measures, %llu rings for speed\n%llu edits, %llu calls "
+      "without a sync, "
       "%llu second sources refused\ncommits per seed:",
       n(c.takeovers), n(c.fenced), n(c.failed_writes), n(c.refused_journals), n(c.flipped),
-      n(c.measured), n(c.edits), n(c.forgotten), n(c.claims_refused));
+      n(c.measured), n(c.fast_rings), n(c.edits), n(c.forgotten), n(c.claims_refused));
   const char* const steps[] = {"0", "1-2", "3-9", "10-19", "20-29", "30-59", "60-119", "120+"};
   for (std::size_t i = 0; i < c.commits_spread.size(); ++i) {
     std::printf(" %s: %.1f %%", steps[i],

@@ -123,7 +123,13 @@ void SimMaster::serve() {
   if (world.tracing()) world.note(cat("MASTER ", index, " serves, ", records.size(), " records"));
   planner_ = {};
   machine = std::make_unique<protocol::MasterMachine>(
-      options, [this](const protocol::PlanRequest& request) { return planner_.plan(request); },
+      options,
+      [this](const protocol::PlanRequest& request) {
+        const std::uint64_t before = planner_.rings();
+        auto plan = planner_.plan(request);
+        world.counts.fast_rings += planner_.rings() - before;
+        return plan;
+      },
       records, clock());
   in_machine_ = true;
   apply(machine->start(clock()));

@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "collective/spec.h"
 #include "sim/events.h"
 
 namespace jccl::sim {
@@ -149,6 +150,8 @@ Mix draw_mix(std::uint64_t seed) {
   // What a plan by name can't go around fails every call of its tag.
   const bool any = plans.chance(0.5) || mix.dial_only > 1;
   mix.plans = any ? 0 : static_cast<std::uint32_t>(plans.next());
+  base::Rng orders(seed ^ 0x6F72646572);
+  if (orders.chance(0.4)) mix.fastest = static_cast<std::uint32_t>(orders.next());
   // Only a ring may be left where many can but dial out.
   base::Rng robust(seed ^ 0x726F6275);
   if (mix.dial_only <= 1 && robust.chance(0.25)) {
@@ -169,7 +172,8 @@ Mix draw_mix(std::uint64_t seed) {
 
 std::string Mix::plan_of(std::size_t tag) const {
   constexpr std::string_view kPlans[] = {"", "direct", "ring", "exchange"};
-  return std::string(kPlans[plans >> 2 * tag & 3]);
+  const std::string_view plan = kPlans[plans >> 2 * tag & 3];
+  return std::string(plan.empty() && (fastest >> tag & 1) != 0 ? collective::kFastestPlan : plan);
 }
 
 collective::Op Mix::op_of(std::size_t tag) const {

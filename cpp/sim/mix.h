@@ -105,13 +105,15 @@ struct Mix {
   std::uint32_t remember = 0;  // frames under way whose keys a stripe keeps; 0: all
   double stalls = 0;           // share of frames on which a stripe alone stands still
   std::uint32_t plans = 0;     // what the tags' calls ask for, two bits each
+  std::uint32_t fastest = 0;   // … of those that leave it to the master, who take any order of sums
   double audit = 0;            // share of the cells of rounds that the master adds up anew
   double audit_lies = 0;       // of a liar: of audited attempts that it lies in
   double term_lies = 0;        // … of its calls: its weight, what they allow their contributors
   bool unweighted = false;     // no call takes another weight than 1
   std::uint32_t robust = 0;    // means: 0 by weight, 1 trimmed, 2 medians
 
-  std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
+  std::string plan_of(
+      std::size_t tag) const;  // a kind's name, "fastest", or "": the planner's choice
   collective::Op op_of(std::size_t tag) const;
   collective::Aggregator aggregator_of(std::size_t tag) const;
   std::string describe() const;
@@ -139,6 +141,7 @@ void each_field(M& m, F f) {
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
+  f("fastest", m.fastest);
   f("robust", m.robust), f("frame_lies", m.frame_lies);
   f("audit", m.audit), f("audit_lies", m.audit_lies);
   f("term_lies", m.term_lies), f("unweighted", m.unweighted);

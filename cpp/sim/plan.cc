@@ -7,6 +7,7 @@
 #include "collective/audit.h"
 #include "collective/hint.h"
 #include "collective/planner.h"
+#include "collective/spec.h"
 #include "snapshot/digest.h"
 
 namespace jccl::sim {
@@ -14,6 +15,8 @@ namespace jccl::sim {
 using collective::PlanKind;
 
 namespace {
+
+constexpr double kSlowCore = 1e-12;
 
 const std::vector<collective::LeafSpec> kLeaves = {{codec::Dtype::kF32, kElements}};
 
@@ -50,12 +53,9 @@ Array ranked(const collective::Plan& plan, const std::map<wire::PeerId, Part>& p
 }  // namespace
 
 base::Bytes hint_of(const exchange::Terms& terms) {
-  const std::string& plan = terms.plan;
-  collective::Hint hint;
-  if (collective::is_robust(terms.aggregator)) hint.kind = collective::HintKind::kNoRing;
-  if (plan == "ring") hint.kind = collective::HintKind::kRing;
-  if (plan == "direct") hint.kind = collective::HintKind::kDirect;
-  if (plan == "exchange") hint.kind = collective::HintKind::kExchange;
+  collective::Hint hint{
+      collective::hint_for(collective::spec_of(collective::Collective::kAllReduce), terms.plan,
+                           collective::is_robust(terms.aggregator), terms.codec)};
   hint.data_bytes = hint.encoded_bytes = hint.accumulator_bytes = sizeof(Array);
   return collective::encode_hint(hint);
 }
@@ -86,7 +86,11 @@ base::Result<base::Bytes> Planner::plan(const protocol::PlanRequest& request) {
                    {request.contributors, request.receivers, request.dial_only, links}};
   if (const auto kept = kept_.find(key); kept != kept_.end()) return kept->second;
   auto plan = make(request);
-  if (plan.ok()) kept_[key] = plan.value();
+  if (!plan.ok()) return plan;
+  kept_[key] = plan.value();
+  const auto hint = collective::decode_hint(request.hint);
+  const bool any_order = hint.ok() && hint.value().kind == collective::HintKind::kFastest;
+  rings_ += any_order && collective::decode(plan.value()).value().kind == PlanKind::kRing;
   return plan;
 }
 
@@ -95,6 +99,7 @@ base::Result<base::Bytes> Planner::make(const protocol::PlanRequest& request) co
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
   options.may_ring = request.may_ring && hint.value().kind != collective::HintKind::kNoRing;
+  options.any_order = hint.value().kind == collective::HintKind::kFastest;
   options.kind = collective::plan_of(hint.value().kind);
   options.receivers = request.receivers;
   options.avoid = request.bad_links;
@@ -103,7 +108,10 @@ base::Result<base::Bytes> Planner::make(const protocol::PlanRequest& request) co
   options.network = collective::Network(request.contributors.size());
   for (std::uint32_t i = 0; i < request.contributors.size(); ++i) {
     const auto speed = speeds_.find(request.contributors[i]);
-    if (speed != speeds_.end()) options.network.set_up(i, static_cast<double>(speed->second));
+    if (speed == speeds_.end()) continue;
+    options.network.set_up(i, static_cast<double>(speed->second));
+    // Arrays of a few bytes are nothing to a processor, unless it is a slow one.
+    if (options.any_order && speed->second % 4 == 0) options.network.set_core(i, kSlowCore);
   }
   const auto plan = collective::choose(request.contributors, options);
   if (!plan.ok()) return plan.status();

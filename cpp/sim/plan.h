@@ -19,6 +19,7 @@ protocol::Auditor auditor_of(base::Rng& rng);
 class Planner {  // of a master; the same calls in the same order give the same plans
  public:
   base::Result<base::Bytes> plan(const protocol::PlanRequest& request);
+  std::uint64_t rings() const { return rings_; }  // that nobody asked for by name, so far
   void note(wire::PeerId peer, std::uint64_t bytes_per_s);
 
  private:
@@ -27,6 +28,7 @@ class Planner {  // of a master; the same calls in the same order give the same 
 
   std::map<wire::PeerId, std::uint64_t> speeds_;
   std::map<Key, base::Bytes> kept_;  // since something was measured last
+  std::uint64_t rings_ = 0;
 };
 
 struct Part {  // of a sum

@@ -50,6 +50,7 @@ TEST(SimTest, three_hundred_seeds_keep_every_promise_and_do_something) {
   EXPECT_GT(counts.edits, 0U);
   EXPECT_GT(counts.forgotten, 0U);
   EXPECT_GT(counts.claims_refused, 0U);
+  EXPECT_GT(counts.fast_rings, 0U);
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     EXPECT_GT(counts.faults[kind], 0U) << name_of(static_cast<Fault>(kind));
   }

@@ -138,6 +138,7 @@ void Counts::add(const Counts& other) {
   failed_writes += other.failed_writes, refused_journals += other.refused_journals;
   measured += other.measured, ghosts += other.ghosts, flipped += other.flipped;
   frame_lies += other.frame_lies, audit_lies += other.audit_lies, convicted += other.convicted;
+  fast_rings += other.fast_rings;
   edits += other.edits, forgotten += other.forgotten, claims_refused += other.claims_refused;
   for (std::size_t i = 0; i < commits_spread.size(); ++i) {
     commits_spread[i] += other.commits_spread[i];

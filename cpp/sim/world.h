@@ -38,6 +38,7 @@ struct Counts {  // what a run (or many) did: a simulator that does nothing find
   std::uint64_t takeovers = 0, fenced = 0, failed_writes = 0, refused_journals = 0;
   std::uint64_t measured = 0, ghosts = 0, flipped = 0, frame_lies = 0, audit_lies = 0,
                 convicted = 0;
+  std::uint64_t fast_rings = 0;  // planned for speed, where any order of addition will do
   std::uint64_t edits = 0, forgotten = 0, claims_refused = 0;  // what users did to shared states
   std::array<std::uint64_t, 8> commits_spread{};  // seeds by commits: 0, 1-2, 3-9, 10-29, …
   std::array<std::uint64_t, kCodes> codes{};      // how calls ended

@@ -233,6 +233,7 @@ void fields(Io& io, In<Io, Measured> m) {
   io.list(m.links, base::kPeersMax, "measured links", [&](auto& one) { fields(io, one); });
   io.require(ascending(m.links, [](const LinkMeasured& l) { return l.peer; }),
              "measured links are not in ascending order of id");
+  io.u32(m.core);
 }
 
 template <typename Io>

@@ -30,9 +30,9 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 20;
+inline constexpr std::uint16_t kVersion = 21;
 // A peer speaks each version from this one on, a master its own: that of its journal.
-inline constexpr std::uint16_t kVersionOldest = 20;
+inline constexpr std::uint16_t kVersionOldest = 21;
 // The first whose hello names such a range.
 inline constexpr std::uint16_t kVersionRanges = 19;
 
@@ -214,9 +214,11 @@ struct LinkMeasured {  // of one link, as its sending side saw it
   std::uint64_t bytes_per_s = 0;  // towards the peer, while data waited; 0: not measured
   bool operator==(const LinkMeasured&) const = default;
 };
-struct Measured {  // what the links of this peer carry, from the traffic of rounds alone
+struct Measured {  // what the links of this peer carry, from the traffic of rounds alone, and its
+                   // core
   std::uint64_t up_bytes_per_s = 0;  // all links together, while data waited; 0: not measured
   std::vector<LinkMeasured> links;   // ascending id
+  std::uint32_t core = 0;            // thousandths of one that its data thread has; 0: not told
   bool operator==(const Measured&) const = default;
 };
 struct Published {  // can serve this snapshot from now on

@@ -93,7 +93,7 @@ inline std::vector<Message> sample_messages() {
                 {4, {5, 6}}},
       StatusAsk{},
       StatusReply{{'{', '}'}},
-      Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
+      Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}, 500},
       Order{OrderVerb::kBan, "eu-west", 3'600'000'000'000, "lies"},
       OrderReply{Code::kUnknownTag, "no such site"},
       Drain{"drained by an operator: spot price"},

@@ -60,10 +60,11 @@ class Plan:
 )
 @click.option(
     "--plan",
-    type=click.Choice(["auto", *explain.PLANS]),
+    type=click.Choice(["auto", "fastest", *explain.PLANS]),
     default="auto",
     show_default=True,
-    help="Which peer sends what to which; auto: the master chooses.",
+    help="Which peer sends what to which; auto: the master chooses, fastest: also "
+    "among plans that add in another order.",
 )
 @click.option(
     "--explain",

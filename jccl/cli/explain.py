@@ -20,15 +20,16 @@ def decision(
         status: the master's status object, asked for right after the rounds.
         size: bytes of the array.
         codec: its codec.
-        measured: seconds by plan; "auto" is what the master chose itself.
+        measured: seconds by plan; "auto" or "fastest" is what the master chose itself.
     """
     found = [p for p in status["plans"] if p["data_bytes"] == size]
-    free = next((p for p in found if not p["pinned"]), None)
+    asked = "fastest" if "fastest" in measured else "auto"
+    free = next((p for p in found if _asked(p) == asked), None)
     rows = [] if free is None else [_row(c) for c in free["candidates"]]
     chosen = rows[0]["plan"] if rows else None
     for row in rows[:1]:
         row["chosen"] = True
-        row["measured_s"] = measured.get("auto")
+        row["measured_s"] = measured.get(asked)
     for plan in found:
         kind = plan["candidates"][0]["plan"]
         if plan["pinned"] and all(row["plan"] != kind for row in rows):
@@ -38,6 +39,7 @@ def decision(
     return {
         "size": size,
         "codec": codec,
+        "asked": asked,
         "encoded_bytes": free["encoded_bytes"] if free else None,
         "plan": chosen,
         "candidates": rows,
@@ -46,13 +48,22 @@ def decision(
     }
 
 
+def _asked(plan: dict[str, Any]) -> str | None:
+    """By what name it was left to the master; None: it was not."""
+    if plan["pinned"]:
+        return None
+    return "fastest" if plan.get("any_order") else "auto"
+
+
 def _row(candidate: dict[str, Any]) -> dict[str, Any]:
     return {**candidate, "chosen": False, "measured_s": None}
 
 
 def text(decision: dict[str, Any]) -> str:
     """The decision as lines for people."""
-    lines = [f"# {decision['size']} B are reduced by: {decision['plan'] or 'nothing'}"]
+    by = decision["plan"] or "nothing"
+    asked = " (plan=fastest)" if decision["asked"] == "fastest" else ""
+    lines = [f"# {decision['size']} B are reduced by: {by}{asked}"]
     lines.append(f"#   {'plan':<10}{'predicted':>12}{'measured':>12}  shares")
     for row in decision["candidates"]:
         shares = None if row["plan"] == "exchange" else row.get("shares")

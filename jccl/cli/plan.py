@@ -178,7 +178,8 @@ def _recommendation(case: advice.Case, best: advice.Choice, limit: float) -> str
         f"  {_call(best)}\n",
         "Needs: bandwidth at which the target is met. Here: share of time in steps on",
         "this link. Loss: rise of perplexity that papers report for such settings, not",
-        "for your model.",
+        'for your model. With plan="fastest" the master chooses between these plans by',
+        "what it measures; the order of additions may then change between rounds.",
     ]
     return "\n".join(lines)
 

@@ -327,6 +327,12 @@ def test_an_explained_decision_is_shown_in_lines():
         "exchange 400.00 ms - all",
         "ring 100 us 500.00 ms equal order 1 3 2",
     ]
+    free = {**status["plans"][1], "any_order": True, "candidates": [ring, *candidates]}
+    status["plans"].insert(0, free)
+    lines = explain.text(
+        explain.decision(status, 8, "none", {"fastest": 0.003, "direct": 1.0})
+    ).splitlines()
+    assert lines[0].endswith("by: ring (plan=fastest)") and "3.00 ms" in lines[2]
     text = explain.matrix(decision)
     assert "1 -> all" in text and "125.0 MB/s" in text and "rtt 80.00 ms" in text
 

@@ -303,7 +303,8 @@ typedef struct {
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
   const char* tag;         /* names the stream of rounds; NULL = "default" */
-  const char* plan;        /* NULL: automatic; "direct", "exchange", "ring" */
+  const char* plan;        /* NULL: automatic; "direct", "exchange", "ring"; "fastest": any order of
+                              addition will do, so a ring too if it is predicted to be quicker */
   uint64_t fingerprint[2]; /* of anything that must be equal on all peers; 0: nothing */
   uint64_t seed;           /* of the random rounding, if stochastic; the same on all peers */
   int32_t stochastic;      /* 1: the codec rounds up or down by chance; not topk */
