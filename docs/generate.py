@@ -44,6 +44,36 @@ HOLDS = {
     "xla_ext": "XLA FFI handlers for CPU and CUDA, registry, pybind11 module",
 }
 
+ROOMS = {
+    "codec/kernels": "loops of each codec, per instruction set",
+    "collective/kernels": "sums, ranks and robust means, per instruction set",
+    "protocol/master": "the master's machine: its frame, its rooms' base, the ledger",
+    "protocol/members": "who is here: processes, members, seats",
+    "protocol/conduct": "what is held against whom: blame, lost time, links, orders",
+    "protocol/rounds": "a round from its first READY to its outcome",
+    "protocol/states": "states: birth, synchronisation, votes, going back",
+    "protocol/peer": "the peer's machine",
+    "protocol/recorder": "the flight recorder, its file, and how it replays",
+    "exchange/attempt": "one attempt's chunks",
+    "net/socket": "loop, addresses, listening, dialling",
+    "net/security": "keys, tokens, introduction, TLS, sealed records",
+    "net/link": "frames on links of stripes",
+    "master/driver": "the loop around the machine",
+    "master/etcd": "the journal and the lease in etcd",
+    "peer/links": "links to the others, and who may open one",
+    "peer/snapshots": "serving and fetching states",
+    "sim/network": "simulated links, plans, stores and snapshots",
+    "sim/oracles": "one file per promise",
+    "sim/liars": "members that lie",
+    "fuzz/fields": "the table of fields, and who may send each",
+    "fuzz/hostile": "one hostile member in a run",
+    "fuzz/targets": "one per parser and machine",
+    "xla_ext/handlers": "what XLA calls, on the host and on CUDA",
+    "xla_ext/cuda": "streams, staging, devices that meet",
+    "xla_ext/module": "the Python binding",
+    "xla_ext/testing": "a library that stands in for the CUDA driver",
+}
+
 CODE = re.compile(r"X\((\w+), (\d+), (\w+)\)\s*/\* (.*?) \*/")
 LIMIT = re.compile(r"constexpr [\w:]+ (k\w+Max) = ([^;]+);(?:\s*// (.*))?")
 
@@ -177,6 +207,13 @@ def python_table() -> str:
     return table(("level", "modules of `jccl/`: each imports only lower levels"), rows)
 
 
+def rooms_table() -> str:
+    rows = [
+        (f"`{f if f.startswith('xla') else 'cpp/' + f}/`", t) for f, t in ROOMS.items()
+    ]
+    return table(("subfolder", "holds"), rows)
+
+
 def planted_table() -> str:
     bugs = registry.read()
     rows = []
@@ -229,6 +266,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "limits": limits_table,
     "jccl-master": master_block,
     "strata": strata_table,
+    "rooms": rooms_table,
     "dependencies-python": lambda: table(
         ("package", "locked at", "licence", "when", "for"), dependencies.python_rows()
     ),

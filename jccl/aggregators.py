@@ -1,6 +1,6 @@
 """How a mean treats values that lie: objects with a parameter, and their names.
 
-An aggregator here is a description; the arithmetic is `cpp/collective/aggregate.cc`,
+An aggregator here is a description; the arithmetic is `cpp/collective/kernels/aggregate.cc`,
 and its formulas and sources are in `ALGORITHMS.md`. Refuses parameters the transport
 does not have. Touches neither the native module nor jax.
 """

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "handlers.h"
+#include "handlers/handlers.h"
 #include "operands.h"
 #include "peer/streamed_input.h"
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "device_rendezvous.h"
+#include "cuda/device_rendezvous.h"
 #include "peer/communicator.h"
 
 namespace jccl::xla_ext {

@@ -15,9 +15,9 @@
 
 #include "base/text.h"
 #include "codec/guard.h"
-#include "codec/isa.h"
-#include "collective/aggregate.h"
-#include "collective/kernels.h"
+#include "codec/kernels/isa.h"
+#include "collective/kernels/aggregate.h"
+#include "collective/kernels/kernels.h"
 
 namespace jccl::bench {
 namespace {

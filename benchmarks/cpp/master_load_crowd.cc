@@ -14,7 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "net/blocking_introduction.h"
+#include "net/security/blocking_introduction.h"
 
 namespace jccl::bench {
 

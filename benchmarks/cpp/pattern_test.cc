@@ -8,7 +8,7 @@
 #include <string>
 
 #include "codec/codec.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "options.h"
 
 namespace jccl::bench {

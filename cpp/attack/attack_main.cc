@@ -29,7 +29,7 @@
 #include "attack/rows.h"
 #include "base/text.h"
 #include "master/master.h"
-#include "net/identity.h"
+#include "net/security/identity.h"
 #include "peer/control_hook.h"
 #include "peer/stress_log.h"
 

@@ -17,9 +17,9 @@
 
 #include "attack/loopback.h"
 #include "master/master.h"
-#include "net/credentials.h"
-#include "net/dial.h"
-#include "net/loop.h"
+#include "net/security/credentials.h"
+#include "net/socket/dial.h"
+#include "net/socket/loop.h"
 #include "peer/communicator.h"
 
 namespace jccl::attack {

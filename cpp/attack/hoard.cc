@@ -8,9 +8,9 @@
 #include "attack/crowd.h"
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "net/dial.h"
-#include "net/frames.h"
-#include "net/loop.h"
+#include "net/socket/dial.h"
+#include "net/link/frames.h"
+#include "net/socket/loop.h"
 #include "wire/serialize.h"
 
 namespace jccl::attack {

@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "net/dial.h"
-#include "net/frames.h"
-#include "net/loop.h"
+#include "net/socket/dial.h"
+#include "net/link/frames.h"
+#include "net/socket/loop.h"
 #include "wire/serialize.h"
 
 namespace jccl::attack {

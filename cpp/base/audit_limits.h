@@ -1,4 +1,4 @@
-// Bounds of audits (protocol/audit.h).
+// Bounds of audits (protocol/rounds/audit.h).
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "capi/cluster_support.h"
-#include "net/listener.h"
-#include "net/loop.h"
+#include "net/socket/listener.h"
+#include "net/socket/loop.h"
 
 namespace jccl::capi::test {
 namespace {

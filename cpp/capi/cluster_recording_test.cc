@@ -6,7 +6,7 @@
 
 #include "capi/cluster_support.h"
 #include "master/ask.h"
-#include "protocol/replay.h"
+#include "protocol/recorder/replay.h"
 
 namespace jccl::capi::test {
 namespace {

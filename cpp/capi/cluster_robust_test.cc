@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "capi/cluster_support.h"
-#include "collective/aggregate.h"
+#include "collective/kernels/aggregate.h"
 
 namespace jccl::capi::test {
 namespace {

@@ -1,8 +1,8 @@
 // Runs with a token: what it encrypts, and to what it admits.
 #include "capi/cluster_support.h"
 #include "master/ask.h"
-#include "net/credentials.h"
-#include "net/listener.h"
+#include "net/security/credentials.h"
+#include "net/socket/listener.h"
 
 namespace jccl::capi::test {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/planted.h"
 #include "codec/f32_form.h"
 #include "codec/guard.h"
-#include "codec/isa.h"
-#include "codec/kernels.h"
+#include "codec/kernels/isa.h"
+#include "codec/kernels/kernels.h"
 
 namespace jccl::codec {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 #include "codec/f32_form.h"
-#include "codec/isa.h"
-#include "codec/kernels.h"
+#include "codec/kernels/isa.h"
+#include "codec/kernels/kernels.h"
 #include "codec/reference.h"
 #include "codec/test_values.h"
 

@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "codec/guard.h"
-#include "codec/kernels.h"
+#include "codec/kernels/kernels.h"
 
 namespace jccl::codec {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/planted.h"
-#include "codec/isa.h"
-#include "codec/kernels.h"
+#include "codec/kernels/isa.h"
+#include "codec/kernels/kernels.h"
 
 namespace jccl::codec {
 namespace {

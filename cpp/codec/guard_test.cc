@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/codec.h"
-#include "codec/isa.h"
+#include "codec/kernels/isa.h"
 #include "codec/test_values.h"
 
 namespace jccl::codec {

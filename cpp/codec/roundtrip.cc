@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/planted.h"
 #include "codec/f32_form.h"
-#include "codec/isa.h"
-#include "codec/kernels.h"
+#include "codec/kernels/isa.h"
+#include "codec/kernels/kernels.h"
 
 namespace jccl::codec {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "codec/encoded.h"
 #include "codec/noise.h"
-#include "collective/aggregate.h"
-#include "collective/kernels.h"
+#include "collective/kernels/aggregate.h"
+#include "collective/kernels/kernels.h"
 
 namespace jccl::collective {
 namespace {

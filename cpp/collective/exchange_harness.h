@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "codec/noise.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "collective/plan.h"
 
 namespace jccl::collective {

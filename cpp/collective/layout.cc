@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/planted.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 namespace jccl::collective {
 namespace {

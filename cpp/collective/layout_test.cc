@@ -7,7 +7,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 namespace jccl::collective {
 namespace {

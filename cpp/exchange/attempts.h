@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "exchange/attempt.h"
+#include "exchange/attempt/attempt.h"
 
 namespace jccl::exchange {
 

@@ -1,6 +1,6 @@
 #include "exchange/attempts.h"
 
-#include "exchange/attempt_bench.h"
+#include "exchange/attempt/attempt_bench.h"
 #include "snapshot/digest.h"
 
 namespace jccl::exchange {

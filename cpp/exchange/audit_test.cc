@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "collective/hint.h"
-#include "exchange/attempt_bench.h"
+#include "exchange/attempt/attempt_bench.h"
 #include "wire/cell_leaf.h"
 
 namespace jccl::exchange {

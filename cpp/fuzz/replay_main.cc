@@ -22,8 +22,8 @@
 #include <utility>
 
 #include "fuzz/corpus.h"
-#include "fuzz/hostile_coverage.h"
-#include "fuzz/introduction_judge.h"
+#include "fuzz/hostile/hostile_coverage.h"
+#include "fuzz/targets/introduction_judge.h"
 
 namespace jccl::fuzz {
 namespace {

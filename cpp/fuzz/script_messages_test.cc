@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "fuzz/fields_table.h"
+#include "fuzz/fields/fields_table.h"
 
 namespace jccl::fuzz {
 namespace {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/text.h"
-#include "net/address.h"
-#include "net/credentials.h"
-#include "net/dial.h"
-#include "net/frames.h"
-#include "net/loop.h"
+#include "net/link/frames.h"
+#include "net/security/credentials.h"
+#include "net/socket/address.h"
+#include "net/socket/dial.h"
+#include "net/socket/loop.h"
 #include "wire/serialize.h"
 
 namespace jccl::master {

@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "collective/audit.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 
 namespace jccl::master {
 namespace {

@@ -2,7 +2,7 @@
 // anew by the kernels of rounds, and secret numbers. `random` asks the system, the rest is pure.
 #pragma once
 
-#include "protocol/audit.h"
+#include "protocol/rounds/audit.h"
 
 namespace jccl::master {
 

@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
-#include "protocol/master_machine.h"
+#include "protocol/master/master_machine.h"
 
 namespace jccl::master {
 

@@ -11,10 +11,10 @@
 #include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "master/etcd_where.h"
+#include "master/etcd/etcd_where.h"
 #include "master/sqlite_store.h"
-#include "protocol/ledger.h"
-#include "protocol/master_machine.h"
+#include "protocol/master/ledger.h"
+#include "protocol/master/master_machine.h"
 
 namespace jccl::master {
 namespace {

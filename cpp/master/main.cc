@@ -21,7 +21,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/master.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 
 namespace jccl::master {
 namespace {

@@ -1,7 +1,7 @@
 // The façade over the driver.
 #include "master/master.h"
 
-#include "master/driver.h"
+#include "master/driver/driver.h"
 
 namespace jccl::master {
 

@@ -13,8 +13,8 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "base/time.h"
-#include "net/allowance.h"
 #include "net/quotas.h"
+#include "net/socket/allowance.h"
 #include "page/limits.h"
 
 namespace jccl::master {
@@ -79,8 +79,9 @@ struct MasterConfig {
   page::Limits http_limits;
   std::string history;                         // JSON lines are appended to this file; empty: none
   std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3
-  // Recordings of the machine (protocol/recorder.h) are left in this folder: after faults, and when
-  // asked. `record_bytes` of the last events are kept for them. Without a folder, or with 0: none.
+  // Recordings of the machine (protocol/recorder/recorder.h) are left in this folder: after faults,
+  // and when asked. `record_bytes` of the last events are kept for them. Without a folder, or with
+  // 0: none.
   std::string record;
   std::size_t record_bytes = std::size_t{4} << 20;
   MasterLimits limits;

@@ -14,7 +14,7 @@
 #include "master/ask.h"
 #include "master/raw_peer.h"
 #include "master/store.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 
 namespace jccl::master {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "master/ask.h"
 #include "master/master.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 
 namespace jccl::master {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "base/crc32c.h"
 #include "collective/hint.h"
-#include "net/blocking_introduction.h"
+#include "net/security/blocking_introduction.h"
 #include "wire/serialize.h"
 
 namespace jccl::master {

@@ -11,7 +11,7 @@
 #include "master/master.h"
 #include "master/raw_peer.h"
 #include "master/test_folder.h"
-#include "protocol/replay.h"
+#include "protocol/recorder/replay.h"
 
 namespace jccl::master {
 namespace {

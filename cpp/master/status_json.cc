@@ -79,7 +79,8 @@ json::object token_json(const protocol::TokenView& token) {
 constexpr std::size_t kLinksMax = 1024;                        // a thousand peers have a million
 constexpr std::size_t kRowsMax = base::kStatusBytesMax / 180;  // more rows never fit
 
-json::array links_json(const Planner& planner, const protocol::MasterView& view, std::size_t* all) {
+json::array links_json(const PlanCache& planner, const protocol::MasterView& view,
+                       std::size_t* all) {
   std::set<wire::PeerId> members;
   for (const auto& peer : view.peers) {
     if (peer.admitted) members.insert(peer.member.id);
@@ -98,7 +99,7 @@ json::array links_json(const Planner& planner, const protocol::MasterView& view,
   return links;
 }
 
-json::array uplinks_json(const Planner& planner, const protocol::MasterView& view) {
+json::array uplinks_json(const PlanCache& planner, const protocol::MasterView& view) {
   json::array uplinks;
   for (const auto& peer : view.peers) {
     const auto found = planner.measured().find(peer.member.id);
@@ -134,7 +135,7 @@ json::object plan_json(const PlanView& plan) {
 }  // namespace
 
 std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
-                          const Planner& planner, Audience audience) {
+                          const PlanCache& planner, Audience audience) {
   json::object out = {{"run", facts.run},
                       {"address", facts.address},
                       {"version", wire::kVersion},

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "master/planner.h"
-#include "protocol/master_machine.h"
+#include "master/plan_cache.h"
+#include "protocol/master/master_machine.h"
 
 namespace jccl::master {
 
@@ -34,6 +34,6 @@ struct DriverFacts {
 enum class Audience : std::uint8_t { kAnybody, kOperator };
 
 std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
-                          const Planner& planner, Audience audience = Audience::kOperator);
+                          const PlanCache& planner, Audience audience = Audience::kOperator);
 
 }  // namespace jccl::master

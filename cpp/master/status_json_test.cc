@@ -14,7 +14,7 @@ namespace json = boost::json;
 // A run of that many members, each with measured links to the next five.
 struct Members {
   protocol::MasterView view;
-  Planner planner;
+  PlanCache planner;
 
   explicit Members(wire::PeerId size) {
     for (wire::PeerId id = 1; id <= size; ++id) {

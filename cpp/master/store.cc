@@ -2,8 +2,8 @@
 #include "master/store.h"
 
 #include "base/text.h"
-#include "master/etcd_store.h"
-#include "master/etcd_where.h"
+#include "master/etcd/etcd_store.h"
+#include "master/etcd/etcd_where.h"
 #include "master/sqlite_store.h"
 
 namespace jccl::master {

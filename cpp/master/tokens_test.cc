@@ -9,7 +9,7 @@
 #include "master/master.h"
 #include "master/store.h"
 #include "master/test_folder.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 #include "wire/samples.h"
 
 namespace jccl::master {

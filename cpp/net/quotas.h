@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/planted.h"
-#include "net/allowance.h"
+#include "net/socket/allowance.h"
 
 namespace jccl::net {
 

@@ -3,7 +3,7 @@ if(JCCL_SANITIZE MATCHES "thread")
   target_compile_options(jccl_net PRIVATE -Wno-tsan)
 endif()
 # The kernel's <linux/tcp.h>, which knows more than glibc's, stands no other beside it.
-set_source_files_properties(net/tune.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(net/socket/tune.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 if(TARGET net_test)
   # Once more with other threads that move what is large; by themselves they begin where cores abound.

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "net/dial.h"
-#include "net/listener.h"
+#include "net/socket/dial.h"
+#include "net/socket/listener.h"
 
 namespace jccl::net::test {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "base/time.h"
-#include "net/allowance.h"
+#include "net/socket/allowance.h"
 
 namespace jccl::page {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "net/address.h"
+#include "net/socket/address.h"
 
 namespace jccl::page {
 

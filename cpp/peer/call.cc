@@ -11,7 +11,7 @@
 #include "codec/roundtrip.h"
 #include "collective/audit.h"
 #include "collective/hint.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "collective/plan.h"
 #include "snapshot/digest.h"
 

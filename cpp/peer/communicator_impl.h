@@ -15,13 +15,13 @@
 #include <memory>
 #include <mutex>
 
-#include "net/loop.h"
+#include "net/socket/loop.h"
 #include "peer/call.h"
 #include "peer/communicator.h"
 #include "peer/control.h"
 #include "peer/data_plane.h"
-#include "peer/own_state.h"
-#include "peer/snapshots.h"
+#include "peer/snapshots/own_state.h"
+#include "peer/snapshots/snapshots.h"
 
 namespace jccl::peer {
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "net/address.h"
-#include "net/credentials.h"
+#include "net/socket/address.h"
+#include "net/security/credentials.h"
 #include "net/recordings.h"
 #include "peer/communicator.h"
-#include "protocol/peer_machine.h"
+#include "protocol/peer/peer_machine.h"
 
 namespace jccl::peer {
 

@@ -11,7 +11,7 @@
 #include "base/lives.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "net/credentials.h"
+#include "net/security/credentials.h"
 #include "peer/control_hook.h"
 #include "wire/serialize.h"
 

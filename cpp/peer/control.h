@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "net/dial.h"
-#include "net/frames.h"
-#include "net/loop.h"
+#include "net/socket/dial.h"
+#include "net/link/frames.h"
+#include "net/socket/loop.h"
 #include "peer/call.h"
 #include "peer/data_plane.h"
 #include "peer/recording.h"
-#include "protocol/peer_machine.h"
-#include "protocol/recorder.h"
+#include "protocol/peer/peer_machine.h"
+#include "protocol/recorder/recorder.h"
 
 namespace jccl::peer {
 

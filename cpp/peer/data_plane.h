@@ -12,11 +12,11 @@
 
 #include "exchange/attempts.h"
 #include "exchange/survey.h"
-#include "net/loop.h"
+#include "net/socket/loop.h"
 #include "peer/call.h"
-#include "peer/link_table.h"
-#include "peer/snapshots.h"
-#include "protocol/peer_machine.h"
+#include "peer/links/link_table.h"
+#include "peer/snapshots/snapshots.h"
+#include "protocol/peer/peer_machine.h"
 
 namespace jccl::peer {
 

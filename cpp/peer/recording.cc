@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "peer/control.h"
-#include "protocol/recorded_faults.h"
+#include "protocol/recorder/recorded_faults.h"
 
 namespace jccl::peer {
 

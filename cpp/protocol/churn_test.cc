@@ -1,7 +1,7 @@
 // Who comes and goes without a round costs the others an epoch, links and attempts each time: new
 // keys wait while many do, and nobody else does.
 #include "base/text.h"
-#include "protocol/blame.h"
+#include "protocol/conduct/blame.h"
 #include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {

@@ -1,7 +1,7 @@
 // What one event costs the master: the tags that it is about are looked at, and no others.
 #include "base/text.h"
 #include "protocol/hostile_rig.h"
-#include "protocol/master_state.h"
+#include "protocol/master/master_state.h"
 
 namespace jccl::protocol {
 namespace {

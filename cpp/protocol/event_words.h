@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "protocol/master_machine.h"
+#include "protocol/master/master_machine.h"
 #include "wire/messages.h"
 
 namespace jccl::protocol {

@@ -1,9 +1,9 @@
 // What the master makes of words about frames: of a frame that a plan does not allow, and of a
 // result that is another since somebody was sent something else. One's word weighs little; most
 // others' is a fault; and who was misled pays for nothing.
-#include "protocol/blame.h"
+#include "protocol/conduct/blame.h"
 #include "protocol/hostile_rig.h"
-#include "protocol/master_attempt.h"
+#include "protocol/rounds/master_attempt.h"
 
 namespace jccl::protocol {
 namespace {

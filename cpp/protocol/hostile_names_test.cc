@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "protocol/hostile_rig.h"
-#include "protocol/master_state.h"
+#include "protocol/master/master_state.h"
 
 namespace jccl::protocol {
 namespace {

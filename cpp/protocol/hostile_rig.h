@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "protocol/master_machine.h"
-#include "protocol/recorder.h"
-#include "protocol/replay.h"
+#include "protocol/master/master_machine.h"
+#include "protocol/recorder/recorder.h"
+#include "protocol/recorder/replay.h"
 #include "protocol/test_effects.h"
 #include "wire/serialize.h"
 

@@ -1,6 +1,6 @@
 // What happened in a scenario, in words. See scenario_world.h; part of the test program alone.
 #include "base/text.h"
-#include "protocol/replay.h"
+#include "protocol/recorder/replay.h"
 #include "protocol/scenario_world.h"
 
 namespace jccl::protocol {

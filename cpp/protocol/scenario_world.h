@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "protocol/master_machine.h"
-#include "protocol/peer_machine.h"
-#include "protocol/recorder.h"
+#include "protocol/master/master_machine.h"
+#include "protocol/peer/peer_machine.h"
+#include "protocol/recorder/recorder.h"
 
 namespace jccl::protocol {
 

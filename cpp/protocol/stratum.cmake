@@ -1,9 +1,10 @@
 # `State` is the master's in some of these files, the peer's in others, and nobody's in the rest.
 foreach(_side master peer)
-  file(GLOB _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/${_side}_*.cc)
+  file(GLOB _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/*/${_side}_*.cc)
   set_source_files_properties(${_files} PROPERTIES UNITY_GROUP ${_side})
 endforeach()
-file(GLOB _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/[^mp]*.cc)
+file(GLOB_RECURSE _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/*.cc)
+list(FILTER _files EXCLUDE REGEX "/(master|peer)_[a-z_]*\\.cc$")
 set_source_files_properties(${_files} PROPERTIES UNITY_GROUP rest)
 set_target_properties(jccl_protocol PROPERTIES UNITY_BUILD_MODE GROUP)
 

@@ -4,8 +4,8 @@
 #include <variant>
 #include <vector>
 
-#include "protocol/master_machine.h"
-#include "protocol/peer_machine.h"
+#include "protocol/master/master_machine.h"
+#include "protocol/peer/peer_machine.h"
 
 namespace jccl::protocol {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "protocol/master_state.h"
-#include "protocol/peer_state.h"
+#include "protocol/master/master_state.h"
+#include "protocol/peer/peer_state.h"
 #include "wire/serialize.h"
 
 namespace jccl::sim {

@@ -2,7 +2,7 @@
 // (exchange/dialling.h), for as many stripes as the run has.
 #include <algorithm>
 
-#include "sim/plane.h"
+#include "sim/network/plane.h"
 #include "sim/world.h"
 
 namespace jccl::sim {

@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "protocol/peer_machine.h"
-#include "sim/network.h"
-#include "sim/plan.h"
+#include "protocol/peer/peer_machine.h"
+#include "sim/network/network.h"
+#include "sim/network/plan.h"
 #include "sim/values.h"
 #include "wire/chain.h"
 #include "wire/serialize.h"

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "protocol/master_machine.h"
-#include "sim/plan.h"
-#include "sim/store.h"
+#include "protocol/master/master_machine.h"
+#include "sim/network/plan.h"
+#include "sim/network/store.h"
 
 namespace jccl::sim {
 

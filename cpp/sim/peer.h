@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "protocol/blame.h"
+#include "protocol/conduct/blame.h"
 #include "sim/history.h"
-#include "sim/plane.h"
+#include "sim/network/plane.h"
 
 namespace jccl::sim {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "protocol/replay.h"
+#include "protocol/recorder/replay.h"
 
 namespace jccl::sim {
 

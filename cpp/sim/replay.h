@@ -1,4 +1,4 @@
-// jccl-sim --replay: the story of a recording (protocol/recording.h), and where this build does
+// jccl-sim --replay: the story of a recording (protocol/recorder/recording.h), and where this build does
 // something else.
 #pragma once
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/planted.h"
-#include "protocol/master_state.h"
+#include "protocol/master/master_state.h"
 #include "sim/script.h"
 #include "wire/serialize.h"
 

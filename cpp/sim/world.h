@@ -13,10 +13,10 @@
 #include "sim/history.h"
 #include "sim/master.h"
 #include "sim/mix.h"
-#include "sim/network.h"
+#include "sim/network/network.h"
 #include "sim/peer.h"
-#include "sim/pipes.h"
-#include "sim/store.h"
+#include "sim/network/pipes.h"
+#include "sim/network/store.h"
 
 namespace jccl::sim {
 

@@ -24,7 +24,7 @@ from jccl.cli.peers import tokens_of
 from jccl.errors import AuthError
 from jccl.settings import read_token, secret_in
 
-# As the master reads them (net/credentials.h): role, uses, end, site, number.
+# As the master reads them (net/security/credentials.h): role, uses, end, site, number.
 _RIGHTS = r"[poa]-[0-9]{1,10}-[0-9]{1,20}-(?:0|[0-9a-f]{16})-[0-9a-f]{8}"
 _NAME = re.compile(_RIGHTS)
 _TOKEN = re.compile(

@@ -56,6 +56,17 @@ def test_the_table_of_strata_is_the_one_the_structure_test_holds():
     assert shown == {**held, "xla_ext": (False, strata.XLA_EXT)}
 
 
+def test_the_table_of_subfolders_names_each_of_them():
+    found = {
+        path.parent.relative_to(ROOT).as_posix().removeprefix("cpp/")
+        for top in ("cpp", "xla_ext")
+        for path in (ROOT / top).rglob("*.cc")
+        if path.parent.parent != ROOT and path.parent.parent.name != "cpp"
+    }
+    own = {f for f in found if f.rpartition("/")[2] in strata.PROGRAMS}
+    assert found - own == set(generate.ROOMS)
+
+
 def test_the_strata_are_the_folders_that_exist():
     folders = {p.name for p in (ROOT / "cpp").iterdir() if any(p.glob("*.cc"))}
     assert folders == set(strata.CPP)

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "handlers.h"
+#include "handlers/handlers.h"
 #include "host_call.h"
 #include "registry.h"
 

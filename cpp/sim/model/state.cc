@@ -1,7 +1,7 @@
 // The hash of all that matters in the small world: what decides what its processes do next, and
 // what an oracle may still speak of. Pure.
 #include "base/hash64.h"
-#include "protocol/master_state.h"
+#include "protocol/master/master_state.h"
 #include "sim/model/world.h"
 #include "wire/serialize.h"
 

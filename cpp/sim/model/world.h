@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "protocol/master_machine.h"
-#include "protocol/peer_machine.h"
+#include "protocol/master/master_machine.h"
+#include "protocol/peer/peer_machine.h"
 #include "sim/history.h"
 
 namespace jccl::sim::model {

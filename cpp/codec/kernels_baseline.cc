@@ -1,3 +1,0 @@
-// The codec loops for the processor family the library is built for.
-#define JCCL_KERNELS kKernelsBaseline
-#include "codec/kernels_body.h"

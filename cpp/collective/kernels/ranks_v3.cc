@@ -1,0 +1,5 @@
+// The robust aggregators' loops for x86-64-v3.
+#if defined(__x86_64__)
+#define JCCL_RANKS kRanksV3
+#include "collective/kernels/ranks_body.h"
+#endif

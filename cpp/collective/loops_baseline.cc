@@ -1,3 +1,0 @@
-// The reduction loops for the processor family the library is built for.
-#define JCCL_LOOPS kLoopsBaseline
-#include "collective/loops_body.h"
