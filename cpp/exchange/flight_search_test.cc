@@ -39,6 +39,7 @@ struct FlightSearch {
 };
 
 namespace {
+namespace searched {
 
 using base::cat;
 using Keys = std::vector<std::uint64_t>;
@@ -379,5 +380,6 @@ TEST(FlightSearchTest, DISABLED_three_frames_that_may_be_late_outlive_two_losses
   expect_all_found({{Keys{1, 2, 3}, Keys{}}, 2, 1}, 1'000'000);
 }
 
+}  // namespace searched
 }  // namespace
 }  // namespace jccl::exchange
