@@ -1,8 +1,8 @@
 """How a mean treats values that lie: objects with a parameter, and their names.
 
-An aggregator here is a description; the arithmetic is `cpp/collective/kernels/aggregate.cc`,
-and its formulas and sources are in `ALGORITHMS.md`. Refuses parameters the transport
-does not have. Touches neither the native module nor jax.
+An aggregator here is a description. `cpp/collective/kernels/aggregate.cc` has the
+arithmetic, and `ALGORITHMS.md` its formulas and sources. Refuses parameters that the
+transport does not have. Touches neither the native module nor jax.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 #include "attack/crowd.h"
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "net/socket/dial.h"
 #include "net/link/frames.h"
+#include "net/socket/dial.h"
 #include "net/socket/loop.h"
 #include "wire/serialize.h"
 

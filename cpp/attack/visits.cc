@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "net/socket/dial.h"
 #include "net/link/frames.h"
+#include "net/socket/dial.h"
 #include "net/socket/loop.h"
 #include "wire/serialize.h"
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "net/socket/address.h"
 #include "net/security/credentials.h"
 #include "net/security/introduction.h"
+#include "net/socket/address.h"
 
 namespace jccl::attack {
 

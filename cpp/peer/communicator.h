@@ -39,8 +39,9 @@ struct ConnectOptions {
   base::Duration deadline = 300 * base::kSecond;  // default of every call
   base::Duration connect_timeout = 30 * base::kSecond;
   base::Duration master_grace = 60 * base::kSecond;
-  // Recordings of this peer's machine (protocol/recorder/recorder.h) are left in this folder, after faults
-  // and when asked. Empty: nowhere. So many bytes of the last events are kept for them; 0: none.
+  // Recordings of this peer's machine (protocol/recorder/recorder.h) are left in this folder, after
+  // faults and when asked. Empty: nowhere. So many bytes of the last events are kept for them; 0:
+  // none.
   std::string record;
   std::size_t record_bytes = std::size_t{2} << 20;
   bool record_on_signal = false;  // SIGUSR1 asks for one; refused where it has a handler already

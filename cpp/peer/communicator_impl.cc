@@ -11,8 +11,8 @@
 #include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "net/socket/address.h"
 #include "net/security/credentials.h"
+#include "net/socket/address.h"
 #include "peer/connect.h"
 #include "peer/record_signal.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "net/socket/address.h"
-#include "net/security/credentials.h"
 #include "net/recordings.h"
+#include "net/security/credentials.h"
+#include "net/socket/address.h"
 #include "peer/communicator.h"
 #include "protocol/peer/peer_machine.h"
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "net/socket/dial.h"
 #include "net/link/frames.h"
+#include "net/socket/dial.h"
 #include "net/socket/loop.h"
 #include "peer/call.h"
 #include "peer/data_plane.h"

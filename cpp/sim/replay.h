@@ -1,5 +1,5 @@
-// jccl-sim --replay: the story of a recording (protocol/recorder/recording.h), and where this build does
-// something else.
+// jccl-sim --replay: the story of a recording (protocol/recorder/recording.h), and where this build
+// does something else.
 #pragma once
 
 #include <string>

@@ -14,9 +14,9 @@
 #include "sim/master.h"
 #include "sim/mix.h"
 #include "sim/network/network.h"
-#include "sim/peer.h"
 #include "sim/network/pipes.h"
 #include "sim/network/store.h"
+#include "sim/peer.h"
 
 namespace jccl::sim {
 

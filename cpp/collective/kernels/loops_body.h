@@ -1,6 +1,6 @@
 // The source of all variants of the reduction loops; a loops_*.cc defines JCCL_LOOPS and includes
-// it. As in codec/kernels/kernels_body.h nothing here may call an inline function with external linkage:
-// the linker would keep one copy for all variants, maybe one this processor cannot run.
+// it. As in codec/kernels/kernels_body.h nothing here may call an inline function with external
+// linkage: the linker would keep one copy for all variants, maybe one this processor cannot run.
 #include <cstddef>
 #include <cstdint>
 

@@ -11,8 +11,8 @@
 #include "collective/op.h"
 #include "fuzz/input.h"
 #include "fuzz/target.h"
-#include "net/socket/address.h"
 #include "net/security/credentials.h"
+#include "net/socket/address.h"
 
 namespace jccl::fuzz {
 namespace {

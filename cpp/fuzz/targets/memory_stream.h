@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "fuzz/input.h"
-#include "net/socket/loop.h"
 #include "net/link/stream.h"
+#include "net/socket/loop.h"
 
 namespace jccl::fuzz {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "fuzz/input.h"
-#include "fuzz/targets/memory_stream.h"
 #include "fuzz/target.h"
+#include "fuzz/targets/memory_stream.h"
 #include "net/security/sealed_stream.h"
 
 namespace jccl::fuzz {

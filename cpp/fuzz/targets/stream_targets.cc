@@ -6,8 +6,8 @@
 
 #include "base/crc32c.h"
 #include "fuzz/input.h"
-#include "fuzz/targets/memory_stream.h"
 #include "fuzz/target.h"
+#include "fuzz/targets/memory_stream.h"
 #include "net/link/frames.h"
 #include "wire/samples.h"
 #include "wire/serialize.h"

@@ -16,8 +16,8 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "exchange/frame.h"
-#include "net/socket/pending.h"
 #include "net/link/stream.h"
+#include "net/socket/pending.h"
 
 namespace jccl::net {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "net/socket/loop.h"
 #include "net/link/stream.h"
+#include "net/socket/loop.h"
 
 namespace jccl::net {
 

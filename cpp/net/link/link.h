@@ -15,10 +15,10 @@
 
 #include "base/bytes.h"
 #include "exchange/flight.h"
-#include "net/socket/batch.h"
 #include "net/link/frames.h"
 #include "net/link/io_thread.h"
 #include "net/link/stream.h"
+#include "net/socket/batch.h"
 #include "net/throttle.h"
 
 namespace jccl::net {

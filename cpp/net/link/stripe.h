@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "exchange/flight.h"
-#include "net/socket/batch.h"
 #include "net/link/frames.h"
 #include "net/link/io_thread.h"
 #include "net/link/retirement.h"
 #include "net/link/stream.h"
+#include "net/socket/batch.h"
 
 namespace jccl::net {
 

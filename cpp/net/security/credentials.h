@@ -21,8 +21,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "net/socket/address.h"
 #include "net/security/identity.h"
+#include "net/socket/address.h"
 
 namespace jccl::net {
 

@@ -17,9 +17,9 @@
 #include <memory>
 #include <optional>
 
+#include "net/link/stream.h"
 #include "net/security/credentials.h"
 #include "net/security/identity.h"
-#include "net/link/stream.h"
 
 namespace jccl::net {
 

@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "net/security/seal.h"
 #include "net/link/stream.h"
+#include "net/security/seal.h"
 
 namespace jccl::net {
 

@@ -13,9 +13,9 @@
 #include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "net/socket/linger.h"
-#include "net/security/sealed_stream.h"
 #include "net/link/stream.h"
+#include "net/security/sealed_stream.h"
+#include "net/socket/linger.h"
 
 namespace jccl::net {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "net/socket/address.h"
+#include "net/link/stream.h"
 #include "net/security/credentials.h"
 #include "net/security/introduction.h"
-#include "net/link/stream.h"
+#include "net/socket/address.h"
 
 namespace jccl::net {
 

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "net/socket/pending.h"
 #include "net/link/stream.h"
+#include "net/socket/pending.h"
 
 namespace jccl::net {
 

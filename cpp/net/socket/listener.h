@@ -12,12 +12,12 @@
 #include <optional>
 
 #include "base/limits.h"
-#include "net/socket/address.h"
+#include "net/link/stream.h"
+#include "net/quotas.h"
 #include "net/security/credentials.h"
 #include "net/security/introduction.h"
+#include "net/socket/address.h"
 #include "net/socket/pending.h"
-#include "net/quotas.h"
-#include "net/link/stream.h"
 
 namespace jccl::net {
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "exchange/dialling.h"
-#include "net/socket/dial.h"
 #include "net/link/link.h"
+#include "net/socket/dial.h"
 #include "net/socket/listener.h"
 #include "net/socket/reach.h"
 #include "peer/links/strangers.h"

@@ -17,10 +17,10 @@
 #include <set>
 #include <vector>
 
-#include "net/socket/allowance.h"
 #include "net/link/frames.h"
 #include "net/link/link.h"
 #include "net/security/mac.h"
+#include "net/socket/allowance.h"
 #include "peer/buffers.h"
 #include "peer/communicator.h"
 #include "protocol/peer/peer_machine.h"
