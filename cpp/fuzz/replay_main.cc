@@ -5,7 +5,9 @@
 //   jccl-fuzz-replay --unpack CORPORA TARGET DIR  one file per input, for libFuzzer
 //   jccl-fuzz-replay --pack DIR FILE              the other way
 //   jccl-fuzz-replay --generate FROM COUNT        inputs of `hostile` by number; what they reached
-//   jccl-fuzz-replay --collect FROM COUNT FILE    adds those of them that reach something new
+//   jccl-fuzz-replay --collect FROM COUNT FILE    adds those of them that reach something new,
+//   until
+//                                                 nothing is missing
 //   jccl-fuzz-replay --reached CORPORA            those of `hostile` and `introduction`; fails if
 //   the
 //                                                 stored ones leave something out
@@ -99,7 +101,9 @@ int collect(std::uint64_t from, std::uint64_t count, const fs::path& file) {
     Bytes input = hostile_input(number);
     run_hostile(input);
     const std::size_t now = reached().size();
-    if (std::exchange(before, now) < now) kept.push_back(std::move(input));
+    if (std::exchange(before, now) == now) continue;
+    kept.push_back(std::move(input));
+    if (not_reached().empty()) break;
   }
   std::printf("%zu inputs reach %zu things\n", kept.size(), before);
   for (const std::string& what : not_reached()) std::printf("not reached: %s\n", what.c_str());

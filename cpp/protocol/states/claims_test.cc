@@ -461,7 +461,7 @@ TEST_F(BirthTest, one_key_is_one_site_before_a_state_begins_too) {
   keys_of_ = 3;
   EXPECT_EQ(source_of({{"e1", 1, 1}, {"e2", 1, 1}, {"e3", 1, 1}}), "")
       << "nor does it begin one alone";
-  EXPECT_NE(told(2).find("is that of e1: give each a key file"), std::string::npos) << told(2);
+  EXPECT_NE(told(2).find("is the key of e1: give each a key file"), std::string::npos) << told(2);
   EXPECT_EQ(source_of({{"e1", 1, 1}, {"e2", 1, 1}, {"e3", 1, 1}, {"a", 1, 2}, {"b", 1, 3}}), "")
       << "it counts once, and so do these with one key";
 }
