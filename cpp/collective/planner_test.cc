@@ -99,6 +99,26 @@ TEST(PlannerTest, where_any_order_will_do_the_default_stays_unless_a_ring_gains_
   EXPECT_EQ(kind(on_cores(2, 0.5, 5e9, 64e6)), PlanKind::kDirect);
 }
 
+TEST(PlannerTest, a_ring_that_gains_less_than_a_twentieth_is_not_taken) {
+  int small_gains = 0;
+  for (double bytes = 64e3; bytes < 64e6; bytes *= 1.02) {
+    PlannerOptions asked = on_cores(4, 0.5, 1e9, bytes);
+    const auto found = candidates(members(4), asked);
+    ASSERT_TRUE(found.ok());
+    const auto& all = found.value();
+    const auto ring = std::find_if(all.begin(), all.end(), [](const Candidate& one) {
+      return one.plan.kind == PlanKind::kRing;
+    });
+    ASSERT_NE(ring, all.end());
+    asked.any_order = false;
+    const double other = candidates(members(4), asked).value().front().seconds;
+    const bool gains = ring->seconds * 1.05 < other;
+    EXPECT_EQ(all.front().plan.kind == PlanKind::kRing, gains) << bytes;
+    if (!gains && ring->seconds < other) ++small_gains;
+  }
+  EXPECT_GT(small_gains, 0);
+}
+
 TEST(PlannerTest, where_any_order_will_do_a_ring_goes_round_slow_pairs) {
   PlannerOptions options = on_cores(4, 1, 1e8, 64e6);
   for (const auto& [a, b] : {std::pair{0U, 2U}, {1U, 3U}}) {

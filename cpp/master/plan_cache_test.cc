@@ -142,6 +142,24 @@ TEST(PlannerTest, where_any_order_will_do_a_ring_comes_when_cores_are_known_to_b
   EXPECT_NE(planned(planner, wish).kind, PlanKind::kRing) << "six long delays";
 }
 
+// What was planned before anything was measured has no claim to stay.
+TEST(PlannerTest, where_any_order_will_do_the_first_plan_is_as_good_as_none) {
+  int rings = 0;
+  for (std::uint64_t bytes = 64'000; bytes < 64'000'000; bytes += bytes / 50) {
+    auto wish = request(HintKind::kFastest);
+    wish.hint = collective::encode_hint({HintKind::kFastest, bytes, bytes, bytes});
+    PlanCache early, late;
+    EXPECT_NE(planned(early, wish).kind, PlanKind::kRing);
+    for (PlanCache* one : {&early, &late}) {
+      for (wire::PeerId id : {2, 3, 5, 7}) one->note(id, {1'000'000'000, {}, 500});
+    }
+    const bool ring = planned(late, wish).kind == PlanKind::kRing;
+    EXPECT_EQ(planned(early, wish).kind == PlanKind::kRing, ring) << bytes;
+    rings += ring ? 1 : 0;
+  }
+  EXPECT_GT(rings, 0);
+}
+
 // In a star a link carries a third of what its peer sends; as the rate of a link that would bound a
 // ring, which needs one for all of it.
 TEST(PlannerTest, links_that_share_an_uplink_say_nothing_against_a_ring) {
