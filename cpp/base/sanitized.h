@@ -2,9 +2,17 @@
 // fewer cases, never fewer paths, threads or faults. For tests only.
 #pragma once
 
+#if defined(__has_feature)  // clang's way to say so; gcc defines names
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define JCCL_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define JCCL_SANITIZED
+#endif
+
 namespace jccl::base {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef JCCL_SANITIZED
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;

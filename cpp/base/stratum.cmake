@@ -7,3 +7,11 @@ if(NOT _commit)
 endif()
 set_source_files_properties(base/build.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_DEFINITIONS "JCCL_BUILD_VERSION=\"${PROJECT_VERSION}\";JCCL_BUILD_COMMIT=\"${_commit}\"")
+
+if(TARGET base_test)
+  set(_sanitized 0)
+  if(JCCL_SANITIZE MATCHES "address|thread")
+    set(_sanitized 1)
+  endif()
+  target_compile_definitions(base_test PRIVATE JCCL_TEST_SANITIZED=${_sanitized})
+endif()

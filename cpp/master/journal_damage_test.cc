@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/sanitized.h"
 #include "base/text.h"
 #include "master/store.h"
 #include "wire/samples.h"
@@ -20,11 +21,7 @@ namespace {
 using base::Code;
 
 constexpr std::size_t kRows = 5;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kStep = 7;  // bytes; an opening costs much more
-#else
-constexpr std::size_t kStep = 1;
-#endif
+constexpr std::size_t kStep = base::kSanitized ? 7 : 1;  // bytes; an opening costs much more
 
 using Image = std::map<std::string, std::string>;  // suffix of the file, its bytes
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/sanitized.h"
 #include "base/text.h"
 #include "master/master.h"
 #include "master/power_cut/disk.h"
@@ -24,11 +25,7 @@ namespace {
 using base::cat;
 using Rows = std::vector<wire::Row>;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kCuts = 400;  // an opening costs much more
-#else
-constexpr std::uint64_t kCuts = 4000;
-#endif
+constexpr std::uint64_t kCuts = base::kSanitized ? 400 : 4000;  // an opening costs much more
 // A planted mistake is found within so many; each is found within a twentieth of them.
 constexpr std::uint64_t kCutsOfMistakes = 20'000;
 
