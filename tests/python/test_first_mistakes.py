@@ -59,7 +59,7 @@ ALONE = {
     ),
     "plan": (
         lambda c: c.all_reduce(X, round=jccl.Round(plan="tree")),
-        "known: auto, direct, exchange",
+        "known: auto, fastest, direct, exchange",
     ),
     "inner not called": (
         lambda c: jccl.diloco(c, optax.adamw, sync_every=2),
