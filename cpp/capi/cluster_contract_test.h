@@ -206,6 +206,16 @@ inline void check_result(const Cell& cell, const std::vector<std::size_t>& peers
   }
 }
 
+// Of f32, where the master chose the order of additions: whether it took a ring, which rounds no
+// contribution.
+inline bool is_of_ring(const Cell& cell, const std::vector<std::size_t>& peers, const Bytes& out) {
+  const std::vector<double> direct = expected(cell, peers, 0, out.size() / 4);
+  for (std::size_t k = 0; k < direct.size(); ++k) {
+    if (load(cell.dtype, out.data() + 4 * k) != direct[k]) return !codec::is_sparse(cell.codec);
+  }
+  return false;
+}
+
 // Which peers contributed, in the order of their ids.
 inline std::vector<std::size_t> in_order(const RoundResult& result,
                                          const std::vector<base::PeerId>& ids) {
