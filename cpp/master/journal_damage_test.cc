@@ -13,6 +13,7 @@
 #include "base/sanitized.h"
 #include "base/text.h"
 #include "master/store.h"
+#include "master/test_folder.h"
 #include "wire/samples.h"
 
 namespace jccl::master {
@@ -30,18 +31,9 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-class JournalDamageTest : public testing::Test {
+class JournalDamageTest : public FolderTest {
  protected:
-  void SetUp() override {
-    // Thousands of openings: in memory, where a file system for that is there.
-    const char* memory = "/dev/shm";
-    const bool there = ::access(memory, W_OK) == 0;
-    const std::filesystem::path home = there ? memory : std::filesystem::temp_directory_path();
-    std::string pattern = (home / "jccl-damage-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  JournalDamageTest() : FolderTest(memory_or_disk()) {}
 
   std::string path() const { return (folder_ / "run.db").string(); }
 
@@ -146,7 +138,6 @@ class JournalDamageTest : public testing::Test {
                 cut_, lost_);
   }
 
-  std::filesystem::path folder_;
   std::size_t whole_ = 0, cut_ = 0, refused_ = 0, lost_ = 0;
 };
 

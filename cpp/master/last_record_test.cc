@@ -5,18 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "master/test_folder.h"
+
 namespace jccl::master {
 namespace {
 
-struct LastRecordTest : testing::Test {
-  std::filesystem::path folder;
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-last-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-  std::string path() const { return (folder / "last").string(); }
+struct LastRecordTest : FolderTest {
+  std::string path() const { return (folder_ / "last").string(); }
   void note(std::uint64_t first, std::uint64_t last) const {
     LastRecord record;
     ASSERT_TRUE(record.open(path()).ok());

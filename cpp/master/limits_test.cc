@@ -17,6 +17,7 @@
 #include "master/master.h"
 #include "master/raw_peer.h"
 #include "master/rendering.h"
+#include "master/test_folder.h"
 
 namespace jccl::master {
 namespace {
@@ -25,22 +26,17 @@ namespace json = boost::json;
 using base::kMillisecond;
 using base::kSecond;
 
-struct LimitsTest : testing::Test {
+struct LimitsTest : FolderTest {
   MasterConfig config;
-  std::filesystem::path folder;
   std::mutex guard;
   std::vector<std::string> log;
 
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-limits-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
     config.log = [this](const std::string& line) {
       const std::lock_guard lock(guard);
       log.push_back(line);
     };
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
 
   std::unique_ptr<Master> start() {
     auto started = Master::start(config);
@@ -306,7 +302,7 @@ TEST_F(LimitsTest, a_status_asked_often_is_rendered_seldom) {
 }
 
 TEST_F(LimitsTest, names_from_others_end_no_line_and_drive_no_terminal) {
-  config.history = (folder / "history.jsonl").string();
+  config.history = (folder_ / "history.jsonl").string();
   const auto master = start();
   RawPeer hostile(master->address());
   wire::Hello hello = hello_of(11);
@@ -396,7 +392,7 @@ TEST(HistoryValveTest, what_one_site_can_repeat_is_counted_and_others_lines_are_
 }
 
 TEST_F(LimitsTest, a_history_that_was_there_counts) {
-  const std::string path = (folder / "history.jsonl").string();
+  const std::string path = (folder_ / "history.jsonl").string();
   std::ofstream(path) << std::string(3990, '{') << "\n";
   auto history = History::open(path, 4000, 0);
   ASSERT_TRUE(history.ok());
@@ -406,7 +402,7 @@ TEST_F(LimitsTest, a_history_that_was_there_counts) {
 }
 
 TEST_F(LimitsTest, a_full_history_turns_over_and_the_newest_lines_stay) {
-  const std::string path = (folder / "history.jsonl").string();
+  const std::string path = (folder_ / "history.jsonl").string();
   auto history = History::open(path, 4000, 0);
   ASSERT_TRUE(history.ok());
   for (int i = 0; i < 1000; ++i) {

@@ -14,6 +14,7 @@
 #include "master/ask.h"
 #include "master/raw_peer.h"
 #include "master/store.h"
+#include "master/test_folder.h"
 #include "net/security/credentials.h"
 
 namespace jccl::master {
@@ -22,20 +23,15 @@ namespace {
 using base::Code;
 namespace json = boost::json;
 
-struct MasterTest : testing::Test {
-  std::filesystem::path folder;
+struct MasterTest : FolderTest {
   MasterConfig config;
   std::atomic<int> lines{0};
 
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-master-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
     config.log = [this](const std::string&) { ++lines; };
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
 
-  std::string sqlite() const { return "sqlite:" + (folder / "run.db").string(); }
+  std::string sqlite() const { return "sqlite:" + (folder_ / "run.db").string(); }
   std::unique_ptr<Master> start() {
     auto started = Master::start(config);
     EXPECT_TRUE(started.ok()) << started.status().text;
@@ -71,7 +67,7 @@ TEST_F(MasterTest, a_profile_sets_the_silence_unless_that_is_given) {
 }
 
 TEST_F(MasterTest, rounds_commit_and_are_journaled_before_they_are_told) {
-  config.history = (folder / "history.jsonl").string();
+  config.history = (folder_ / "history.jsonl").string();
   const auto master = start();
   Member a(master->address(), 11), b(master->address(), 22, {}, true);
   // Both are members once the first round that needs both was started.
@@ -478,7 +474,7 @@ TEST_F(MasterTest, bad_settings_are_refused_before_anything_is_opened) {
   config.store = "tape:1";
   EXPECT_EQ(why_not().code, Code::kInvalid);
   config.store = "memory:";
-  config.history = (folder / "none" / "history").string();
+  config.history = (folder_ / "none" / "history").string();
   EXPECT_EQ(why_not().code, Code::kIo);
 }
 

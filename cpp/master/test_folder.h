@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,10 +12,16 @@
 
 namespace jccl::master {
 
+// For thousands of openings: in memory, where a file system for that is there.
+inline std::filesystem::path memory_or_disk() {
+  const char* memory = "/dev/shm";
+  return ::access(memory, W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+}
+
 class FolderTest : public testing::Test {
  protected:
-  FolderTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-test-XXXXXX").string();
+  explicit FolderTest(const std::filesystem::path& home = std::filesystem::temp_directory_path()) {
+    std::string pattern = (home / "jccl-test-XXXXXX").string();
     JCCL_CHECK(::mkdtemp(pattern.data()) != nullptr);
     folder_ = pattern;
   }

@@ -19,6 +19,8 @@
 #include <functional>
 #include <thread>
 
+#include "master/test_folder.h"
+
 namespace jccl::master {
 namespace {
 
@@ -194,22 +196,17 @@ TEST(EtcdHttpTest, a_host_that_does_not_resolve_is_named_and_the_next_one_is_ask
   EXPECT_NE(status.text.find(nobody), std::string::npos) << status.text;
 }
 
-class EtcdTlsTest : public testing::Test {
+class EtcdTlsTest : public FolderTest {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-tls-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     for (const char* who : {"etcd", "master"}) make_certificate(file(who), file(who, "-key"));
     context_.use_certificate_chain_file(file("etcd"));
     context_.use_private_key_file(file("etcd", "-key"), asio::ssl::context::pem);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string file(const std::string& who, const std::string& what = "") const {
     return (folder_ / (who + what + ".pem")).string();
   }
 
-  std::filesystem::path folder_;
   asio::ssl::context context_{asio::ssl::context::tls_server};
 };
 

@@ -17,6 +17,7 @@
 #include "master/power_cut/disk.h"
 #include "master/raw_peer.h"
 #include "master/store.h"
+#include "master/test_folder.h"
 #include "wire/samples.h"
 
 namespace jccl::master::power_cut {
@@ -51,28 +52,18 @@ Rows first_of(const Rows& rows, std::size_t count) {
   return {rows.begin(), rows.begin() + static_cast<long>(count)};
 }
 
-class PowerCut : public testing::Test {
+class PowerCut : public FolderTest {
  protected:
+  PowerCut() : FolderTest(memory_or_disk()) {}
   void SetUp() override {
-    const char* memory = "/dev/shm";  // hundreds of thousands of openings
-    const bool there = ::access(memory, W_OK) == 0;
-    const std::filesystem::path home = there ? memory : std::filesystem::temp_directory_path();
-    std::string pattern = (home / "jccl-power-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    for (const char* name : {"run", "left"}) std::filesystem::create_directory(root_ / name);
+    for (const char* name : {"run", "left"}) std::filesystem::create_directory(folder_ / name);
     sqlite3_auto_extension(reinterpret_cast<void (*)()>(&on_open));
   }
-  void TearDown() override {
-    sqlite3_reset_auto_extension();
-    std::filesystem::remove_all(root_);
-  }
+  void TearDown() override { sqlite3_reset_auto_extension(); }
 
   static std::string where(const std::filesystem::path& folder) {
     return "sqlite:" + (folder / "run.db").string();
   }
-
-  std::filesystem::path root_;
 };
 
 // What a store finds, or why it finds nothing.
@@ -247,7 +238,7 @@ Search search(const std::filesystem::path& root, std::uint64_t cuts, const Mista
 }
 
 TEST_F(PowerCut, every_acknowledged_row_is_there_and_no_other) {
-  const Search search_ = search(root_, number_of("JCCL_CUTS", kCuts), {});
+  const Search search_ = search(folder_, number_of("JCCL_CUTS", kCuts), {});
   EXPECT_EQ(search_.wrong, "") << "JCCL_SEED=" << search_.seed;
   std::printf("%llu cuts, seeds up to %llu\n", static_cast<unsigned long long>(search_.cuts),
               static_cast<unsigned long long>(search_.seed));
@@ -265,7 +256,7 @@ TEST_F(PowerCut, planted_mistakes_are_found) {
         {"synchronous=NORMAL", &normal},
         {"acknowledged before the commit", &early},
         {"the folder is not synced", &no_folder}}) {
-    const Search found = search(root_, kCutsOfMistakes, *mistakes);
+    const Search found = search(folder_, kCutsOfMistakes, *mistakes);
     EXPECT_NE(found.wrong, "") << name;
     std::printf("%s: after %llu cuts: %s\n", name, static_cast<unsigned long long>(found.cuts),
                 found.wrong.c_str());
@@ -311,10 +302,10 @@ bool holds(const Rows& rows, const Told& told) {
 
 // Each sync takes 3 ms, so that what is told too early is heard before it is durable.
 TEST_F(PowerCut, what_a_master_has_told_is_there_after_a_cut_at_that_moment) {
-  record(root_ / "run", {});
+  record(folder_ / "run", {});
   slow_syncs(3000);
   MasterConfig config;
-  config.store = where(root_ / "run");
+  config.store = where(folder_ / "run");
   config.start_peers = 2;
   config.log = [](const std::string&) {};
   auto master = std::move(Master::start(config).value());
@@ -339,8 +330,8 @@ TEST_F(PowerCut, what_a_master_has_told_is_there_after_a_cut_at_that_moment) {
     Disk disk({});
     for (std::size_t i = 0; i < one.at; ++i) disk.apply(ops[i]);
     for (int cut = 0; cut < 4; ++cut) {
-      write_folder(root_ / "left", disk.after_cut(rng));
-      auto store = open_store(where(root_ / "left"));
+      write_folder(folder_ / "left", disk.after_cut(rng));
+      auto store = open_store(where(folder_ / "left"));
       ASSERT_TRUE(store.ok()) << store.status().text;
       const base::Result<Rows> rows = rows_in(*store.value());
       ASSERT_TRUE(rows.ok()) << rows.status().text;
