@@ -1,9 +1,8 @@
 // Chooses a plan for the members of an attempt: among those with the bits of direct, unless another
 // kind is asked for or any order of addition will do, the one that the cost model (cost.h) predicts
-// to be the fastest. If a link is
-// missing, direct with only such owners as everybody can reach, who so relay between the others;
-// else a ring that does without the link. Refuses, naming a link, when no plan avoids them all. The
-// same request gives the same plan. Pure; any thread.
+// to be the fastest. If a link is missing, direct with only such owners as everybody can reach, who
+// so relay between the others; else a ring that does without the link. Refuses, naming a link, when
+// no plan avoids them all. The same request gives the same plan. Pure; any thread.
 #pragma once
 
 #include <optional>

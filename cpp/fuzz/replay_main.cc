@@ -8,9 +8,8 @@
 //   jccl-fuzz-replay --collect FROM COUNT FILE    adds those of them that reach something new,
 //   until
 //                                                 nothing is missing
-//   jccl-fuzz-replay --reached CORPORA            those of `hostile` and `introduction`; fails if
-//   the
-//                                                 stored ones leave something out
+//   jccl-fuzz-replay --reached CORPORA            those of `hostile` and `introduction`; fails
+//                                                 where the stored ones leave something out
 //   jccl-fuzz-replay --others CORPORA             those of every other target
 //   jccl-fuzz-replay --list
 // With --trace, `hostile` says what it does.

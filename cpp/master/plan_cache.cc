@@ -1,4 +1,4 @@
-// See planner.h.
+// See plan_cache.h.
 #include "master/plan_cache.h"
 
 #include <algorithm>
