@@ -47,3 +47,24 @@ def test_a_stage_that_fails_is_a_failure_whatever_its_files_say(tmp_path):
 
 def test_what_no_stage_left_does_not_count(tmp_path):
     assert count(tmp_path, {"of another run/a.xml": GTEST}, {"style": 0}) == (1, 0)
+
+
+def stage(folder, name, stages):
+    command = [ROOT / ".ci" / "stage", name, "sh", "-c", "exit 3"]
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)}
+    if stages is not None:
+        environment["JCCL_STAGES"] = str(stages)
+    return subprocess.run(command, env=environment, capture_output=True).returncode
+
+
+def test_a_run_goes_on_after_a_failure_unless_others_need_the_stage(tmp_path):
+    rows = tmp_path / "stages"
+    assert stage(tmp_path, "crowds", rows) == 0
+    assert stage(tmp_path, "build programs", rows) == 3
+    assert stage(tmp_path, "set-up", rows) == 3
+    assert [row.split("\t")[:2] for row in rows.read_text().splitlines()] == [
+        ["crowds", "3"],
+        ["build programs", "3"],
+        ["set-up", "3"],
+    ]
+    assert stage(tmp_path, "crowds", None) == 3  # by hand a command's code is its own
