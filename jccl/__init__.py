@@ -43,7 +43,7 @@ _NAMES = {
     "_ops": "no_handle",
     "_peer_options": "Reactions Security Site Transport Waits",
     "_results": "Published Reduced Started",
-    "_round": "Place Round",
+    "_round": "Place Quorum Round",
     "optim": (
         "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer "
         "Rounds Travel Watch "

@@ -24,6 +24,7 @@ from jccl._results import Published as Published
 from jccl._results import Reduced as Reduced
 from jccl._results import Started as Started
 from jccl._round import Place as Place
+from jccl._round import Quorum as Quorum
 from jccl._round import Round as Round
 from jccl.aggregators import Aggregator as Aggregator
 from jccl.aggregators import CenteredClip as CenteredClip

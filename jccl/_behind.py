@@ -73,8 +73,8 @@ def start(
         weight: of this peer's values in the mean. A peer with 0 only receives.
         tag: name of the stream of rounds.
         round: on what terms. `jccl.Round`: deadline, join_timeout, plan, aggregator,
-            guard, state, fingerprint. The deadline runs from the start to the outcome.
-            The state is compared before this call returns.
+            guard, state, fingerprint, quorum. The deadline runs from the start to the
+            outcome. The state is compared before this call returns.
         place: where the call is made. `jccl.Place`: outside programs out, copy; in a
             program token, passing; over local devices axis_name, specs besides.
 

@@ -174,6 +174,8 @@ def _options(
             known(what, given[what], words)
     if "fingerprint" in given:
         given["fingerprint"] = fingerprint_digest(given["fingerprint"])
+    if "quorum" in given:
+        given["quorum"] = given["quorum"].spec
     if "state" in given:
         given.update(_marks.host_state(given.pop("state")))
     codec: Codec = resolve(given.pop("codec", None))

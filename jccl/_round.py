@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import numbers
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,47 @@ from jccl.codecs import resolve
 
 Plan = Literal["fastest", "direct", "exchange", "ring"]
 JOIN_MAX_S = 15.0
+GRACE_MAX_S = 86_400.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Quorum:
+    """With how many sites a round may begin, while the others are late.
+
+    It counts if more than half of the members ask for the same, so that no minority
+    can leave others out. The master's `--straggler` holds besides.
+
+    Args:
+        share: of the sites, above 0.5 and below 1. Once so many have called, the others
+            have the grace to follow; then the round begins without them. They are
+            waited for again when they have called.
+        grace: seconds, 0 to a day. One that is not shorter than the calls' deadline has
+            no effect.
+    """
+
+    share: float = 0.9
+    grace: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_kind(numbers.Real, share=self.share, grace=self.grace)
+        if not SHARE_LEAST <= self.share <= SHARE_MOST:
+            raise ValueError(
+                f"jccl: Quorum(share={self.share}) must be above 0.5, so that those "
+                "that begin are most of the sites, and below 1; three decimals count"
+            )
+        if not 0 <= self.grace <= GRACE_MAX_S:
+            raise ValueError(
+                f"jccl: Quorum(grace={self.grace}) must be seconds, from 0 to "
+                f"{GRACE_MAX_S:.0f}"
+            )
+
+    @property
+    def spec(self) -> str:
+        """In one word, as the transport reads it."""
+        return f"{self.share:.3f}:{self.grace:.3f}"
+
+
+SHARE_LEAST, SHARE_MOST = 0.501, 0.999  # thousandths travel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -56,6 +98,9 @@ class Round(Group):
             it has to be `jccl.marks` with its specs.
         fingerprint: words that must be alike on all peers of a tag with shared state,
             else MISMATCH.
+        quorum: of all_reduce and all_gather: begins without who is late. A
+            `jccl.Quorum`, alike on all peers, else MISMATCH. `contributors` of the
+            result says who is in it; the late call takes part in the next round.
     """
 
     deadline: Any = None
@@ -65,6 +110,7 @@ class Round(Group):
     guard: bool = True
     state: Any = None
     fingerprint: str | None = None
+    quorum: Quorum | None = None
 
     def __post_init__(self) -> None:
         check_seconds(self.deadline)
@@ -79,6 +125,7 @@ class Round(Group):
             aggregators.resolve(self.aggregator)
         check_kind(bool, guard=self.guard)
         check_text("fingerprint", self.fingerprint)
+        check_kind(Quorum, quorum=self.quorum)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -138,13 +185,13 @@ def _fields(text: str) -> frozenset[str]:
 # Of `Round`, what each verb takes; `join_timeout` over local devices besides.
 _CHECKS = "deadline guard state fingerprint"
 TERMS = {
-    "all_reduce": _fields(f"{_CHECKS} plan aggregator"),
-    "all_gather": _fields(_CHECKS),
+    "all_reduce": _fields(f"{_CHECKS} plan aggregator quorum"),
+    "all_gather": _fields(f"{_CHECKS} quorum"),
     "all_to_all": _fields(_CHECKS),
     "reduce_scatter": _fields(_CHECKS),
     "broadcast": _fields(_CHECKS),
     "barrier": _fields("deadline state"),
-    "start": _fields(f"{_CHECKS} plan aggregator"),
+    "start": _fields(f"{_CHECKS} plan aggregator quorum"),
     "start_broadcast": _fields(_CHECKS),
     "start_barrier": _fields("deadline state"),
     "done": _fields(""),
@@ -212,8 +259,10 @@ def terms_of(verb: str, round: Round) -> dict[str, Any]:
 
 
 def checks_of(round: Round) -> dict[str, Any]:
-    """The attributes of a call that say what is checked, beside the state."""
+    """The attributes of a call that say with whom it begins, and what is checked
+    beside the state."""
     return {
+        "quorum": round.quorum.spec if round.quorum else "",
         "fingerprint": fingerprint_digest(round.fingerprint),
         "guard": np.int32(round.guard),
     }

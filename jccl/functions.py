@@ -108,7 +108,7 @@ def all_reduce(
         tag: name of the stream of rounds, 1 to 64 bytes; a run has at most 256. One
             round of a tag is open at a time.
         round: on what terms. `jccl.Round`: deadline, join_timeout, plan, aggregator,
-            guard, state, fingerprint.
+            guard, state, fingerprint, quorum.
         place: where the call is made. `jccl.Place`: outside programs out; in a program
             token, in_place; over local devices token, axis_name, specs, gather.
 
@@ -259,7 +259,7 @@ def all_gather(
         codec: how float arrays travel: a name, an object, or None for their own dtype.
         tag: name of the stream of rounds.
         round: on what terms. `jccl.Round`: deadline, join_timeout, guard, state,
-            fingerprint.
+            fingerprint, quorum.
         place: where the call is made. `jccl.Place`: in a program token; over local
             devices token, specs. What no axis cuts must be the same on all devices.
 

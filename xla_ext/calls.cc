@@ -91,6 +91,10 @@ Status options_from(const ffi::Dictionary& attributes, double weight, std::int32
   const std::string aggregator = text_attribute(attributes, "aggregator");
   const auto known = collective::aggregator_from_name(aggregator.empty() ? "mean" : aggregator);
   if (!known) return {Code::kInvalid, base::cat("unknown aggregator '", aggregator, "'")};
+  const std::string quorum = text_attribute(attributes, "quorum");
+  const auto known_quorum = base::quorum_from_text(quorum);
+  if (!known_quorum) return {Code::kInvalid, base::cat("unknown quorum '", quorum, "'")};
+  options->quorum = *known_quorum;
   options->op = *known_op;
   options->codec = *known_codec;
   options->aggregator = *known;

@@ -122,6 +122,20 @@ Status read_codec(const jccl_round_options& options, codec::Codec* out) {
   return codec::check(*out);
 }
 
+Status read_quorum(const jccl_round_options& options, base::Quorum* out) {
+  if (options.quorum == 0) {
+    return options.grace_ns == 0 ? Status{} : invalid("grace_ns without a quorum");
+  }
+  const auto known = base::quorum_of(
+      options.quorum, static_cast<double>(options.grace_ns) / static_cast<double>(base::kSecond));
+  if (!known) {
+    return invalid(base::cat("quorum ", options.quorum, " with grace_ns ", options.grace_ns,
+                             ": a quorum is above 0.5 and below 1, its grace 0 to a day"));
+  }
+  *out = *known;
+  return {};
+}
+
 Status read_round_options(const jccl_round_options* given, peer::RoundOptions* out) {
   jccl_round_options options = JCCL_ROUND_OPTIONS_INIT;
   const Status status = read_struct(given, "jccl_round_options", &options);
@@ -136,6 +150,8 @@ Status read_round_options(const jccl_round_options* given, peer::RoundOptions* o
   const auto known = collective::aggregator_from_name(aggregator);
   if (!known) return invalid(base::cat("unknown aggregator '", aggregator, "'"));
   if (options.deadline_ns < 0) return invalid("deadline_ns is negative");
+  const Status quorum = read_quorum(options, &out->quorum);
+  if (!quorum.ok()) return quorum;
   out->op = *op;
   out->aggregator = *known;
   out->root = options.root != 0;

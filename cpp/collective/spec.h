@@ -44,6 +44,7 @@ struct CollectiveSpec {
   Weight weight;
   Digest digest;
   bool aggregators;  // other ones than mean
+  bool quorums;      // it has a use without those that are late
 
   constexpr bool has_slots() const { return slots != Slots::kNone; }
   constexpr bool carried_by(PlanKind kind) const {
@@ -74,7 +75,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = std::nullopt,
      .weight = CollectiveSpec::Weight::kGiven,
      .digest = CollectiveSpec::Digest::kCommon,
-     .aggregators = true},
+     .aggregators = true,
+     .quorums = true},
     {.collective = Collective::kAllGather,
      .name = "all_gather",
      .slots = CollectiveSpec::Slots::kOut,
@@ -83,7 +85,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = Op::kSum,
      .weight = CollectiveSpec::Weight::kOne,
      .digest = CollectiveSpec::Digest::kCommon,
-     .aggregators = false},
+     .aggregators = false,
+     .quorums = true},
     // Only the elements of the own share are written.
     {.collective = Collective::kReduceScatter,
      .name = "reduce_scatter",
@@ -93,7 +96,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = std::nullopt,
      .weight = CollectiveSpec::Weight::kGiven,
      .digest = CollectiveSpec::Digest::kNone,
-     .aggregators = false},
+     .aggregators = false,
+     .quorums = false},
     {.collective = Collective::kBroadcast,
      .name = "broadcast",
      .slots = CollectiveSpec::Slots::kNone,
@@ -102,7 +106,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = Op::kSum,
      .weight = CollectiveSpec::Weight::kRoot,
      .digest = CollectiveSpec::Digest::kCommon,
-     .aggregators = false},
+     .aggregators = false,
+     .quorums = false},
     // Without arrays; the op is one of the things that peers compare.
     {.collective = Collective::kBarrier,
      .name = "barrier",
@@ -112,7 +117,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = Op::kMean,
      .weight = CollectiveSpec::Weight::kGiven,
      .digest = CollectiveSpec::Digest::kCommon,
-     .aggregators = false},
+     .aggregators = false,
+     .quorums = false},
     {.collective = Collective::kAllToAll,
      .name = "all_to_all",
      .slots = CollectiveSpec::Slots::kInAndOut,
@@ -121,7 +127,8 @@ inline constexpr CollectiveSpec kCollectives[] = {
      .op = Op::kSum,
      .weight = CollectiveSpec::Weight::kOne,
      .digest = CollectiveSpec::Digest::kNone,
-     .aggregators = false},
+     .aggregators = false,
+     .quorums = false},
 };
 
 constexpr const CollectiveSpec& spec_of(Collective collective) {

@@ -55,6 +55,10 @@ std::string aggregator_text(const collective::Aggregator& aggregator) {
   return robust ? cat(", aggregator ", collective::name_of(aggregator)) : "";
 }
 
+std::string quorum_text(const base::Quorum& quorum) {
+  return quorum.asked() ? cat(", quorum ", base::to_text(quorum), " s") : "";
+}
+
 std::uint32_t contributors_max(const RoundOptions& options) {
   const CollectiveSpec& spec = collective::spec_of(options.collective);
   if (spec.contributors == CollectiveSpec::Contributors::kOne) return 1;
@@ -83,6 +87,13 @@ Status check_aggregator(const RoundOptions& options) {
   }
   const bool ring = options.plan == "ring";
   return ring ? collective::check_aggregator(aggregator, collective::PlanKind::kRing) : Status{};
+}
+
+Status check_quorum(const RoundOptions& options) {
+  const CollectiveSpec& spec = collective::spec_of(options.collective);
+  if (!options.quorum.asked() || spec.quorums) return {};
+  return {Code::kInvalid, cat("a quorum is for all_reduce and all_gather; ", spec.name,
+                              " waits for everybody: leave the quorum out")};
 }
 
 // Where inputs have a leading axis of slots: whether the leaf has it.
@@ -154,6 +165,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   const Status codec = check_codec(options);
   if (!codec.ok()) return codec;
   if (const Status aggregator = check_aggregator(options); !aggregator.ok()) return aggregator;
+  if (const Status quorum = check_quorum(options); !quorum.ok()) return quorum;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
@@ -265,6 +277,7 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   descriptor.unit_weights = std::any_of(
       call.specs.begin(), call.specs.end(),
       [&](const collective::LeafSpec& leaf) { return !collective::is_weighted(o.op, leaf.dtype); });
+  descriptor.quorum = o.quorum;
   base::Writer out;
   out.u8(static_cast<std::uint8_t>(o.collective));
   out.u8(static_cast<std::uint8_t>(o.op));
@@ -275,15 +288,18 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   out.u8(static_cast<std::uint8_t>(o.aggregator.id));
   out.f64(JCCL_PLANTED("parameter-not-in-descriptor") ? 0 : o.aggregator.parameter);
   out.u8(o.guard || JCCL_PLANTED("guard-not-in-descriptor") ? 1 : 0);
+  out.u32(JCCL_PLANTED("quorum-not-in-descriptor") ? 0 : o.quorum.share);
+  out.u64(static_cast<std::uint64_t>(o.quorum.grace));
   out.u32(o.slots);
   out.u64(JCCL_PLANTED("chunk-size-not-in-descriptor") ? 0 : chunk_bytes);
   out.blob(descriptor.hint, base::kPlanBytesMax);
   write_leaves(out, call.leaves);
   descriptor.digest = snapshot::digest_of(out.bytes());
-  descriptor.summary = cat(
-      name_of(o.collective), " ", collective::name_of(o.op), ", codec ", codec::name_of(o.codec),
-      aggregator_text(o.aggregator), o.guard ? "" : ", guard off", ", plan ",
-      o.plan.empty() ? "auto" : o.plan, ", chunk ", chunk_bytes, ", ", leaves_text(call.leaves));
+  descriptor.summary =
+      cat(name_of(o.collective), " ", collective::name_of(o.op), ", codec ",
+          codec::name_of(o.codec), aggregator_text(o.aggregator), o.guard ? "" : ", guard off",
+          ", plan ", o.plan.empty() ? "auto" : o.plan, quorum_text(o.quorum), ", chunk ",
+          chunk_bytes, ", ", leaves_text(call.leaves));
   return descriptor;
 }
 

@@ -83,6 +83,7 @@ struct Descriptor {
   base::Bytes hint;
   std::uint32_t contributors_max = 0;  // see wire::Ready
   bool unit_weights = false;
+  base::Quorum quorum = {};
 };
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes);
 Descriptor describe_state(const std::vector<Leaf>& leaves);

@@ -72,6 +72,7 @@ TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) 
   record.specs = {{Dtype::kF32, 8}};
   record.options.codec = codec::top_k(64);
   record.options.plan = "direct";
+  record.options.quorum = {900, 2 * base::kSecond};
   const Descriptor made = describe_call(record, 4096);
   base::Writer hint, leaves, call;
   hint.u8(1), hint.u64(32), hint.u64(32), hint.u64(32);  // 8 values of 4 bytes, sent whole
@@ -83,6 +84,7 @@ TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) 
   call.u8(1), call.u8(2), call.u8(7), call.u32(64), call.u8(0), call.u64(0);
   call.u8(0), call.f64(0);  // the mean has no parameter
   call.u8(1);               // guarded
+  call.u32(900), call.u64(2'000'000'000);
   call.u32(0), call.u64(4096), call.u32(26);
   for (const base::Writer* part : {&hint, &leaves}) {
     for (const std::uint8_t byte : part->bytes()) call.u8(byte);
@@ -113,6 +115,20 @@ TEST(CallTest, the_summary_lists_the_first_leaves_and_stays_short) {
   EXPECT_NE(many.find("200 leaves"), std::string::npos);
   EXPECT_NE(many.find("…"), std::string::npos);
   EXPECT_LE(many.size(), base::kSummaryBytesMax / 2 + 32);
+}
+
+TEST(CallTest, a_quorum_is_part_of_what_peers_agree_on_and_not_for_every_collective) {
+  RoundOptions plain, most, all;
+  most.quorum = {900, 2 * base::kSecond};
+  all.quorum = {901, 2 * base::kSecond};
+  EXPECT_NE(described({leaf()}, plain).digest, described({leaf()}, most).digest);
+  EXPECT_NE(described({leaf()}, all).digest, described({leaf()}, most).digest);
+  EXPECT_NE(described({leaf()}, most).summary.find(", quorum 0.9:2 s, "), std::string::npos);
+  EXPECT_EQ(described({leaf()}, most).quorum, most.quorum);
+  most.collective = Collective::kBroadcast;
+  EXPECT_EQ(check_call({leaf()}, most).text,
+            "a quorum is for all_reduce and all_gather; broadcast waits for everybody: leave the "
+            "quorum out");
 }
 
 TEST(CallTest, a_robust_aggregator_is_refused_where_it_would_not_protect) {

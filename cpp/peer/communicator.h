@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/quorum.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "exchange/call.h"
@@ -59,6 +60,7 @@ struct RoundOptions : exchange::Terms {
   base::Tag tag = "default";
   bool root = false;            // broadcast
   base::Digest fingerprint;     // see wire::Ready
+  base::Quorum quorum = {};     // all_reduce and all_gather may begin without who is late
   base::Duration deadline = 0;  // 0: the communicator's
   // The tag's shared state, as it was when the values of this call were made from it: required once
   // the tag was synchronised, refused before. If it is not the revision that this peer published or

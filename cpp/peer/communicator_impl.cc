@@ -227,6 +227,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   order.hint = descriptor.hint;
   order.contributors_max = descriptor.contributors_max;
   order.unit_weights = descriptor.unit_weights;
+  order.quorum = descriptor.quorum;
   order.weight = o.weight;
   order.fingerprint = o.fingerprint;
   order.before = o.state_tag;

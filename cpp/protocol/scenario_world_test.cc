@@ -240,6 +240,7 @@ void ScenarioWorld::call(const Parsed& p, const std::string& name) {
   call.hint = {1};
   call.weight = std::atof(p.option("weight", "1").c_str());
   call.is_state = p.option("state", "no") == "yes";
+  call.quorum = base::quorum_from_text(p.option("quorum", "")).value();
   call.fingerprint = digest(p.option("fingerprint", "cpu"));
   call.deadline = now_ + duration_of(p.option("deadline", "300"));
   call.before = p.option("before", "");

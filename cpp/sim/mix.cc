@@ -142,6 +142,11 @@ Mix draw_mix(std::uint64_t seed) {
   if (slow.chance(0.3)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
   mix.straggler_after = between(slow, 300 * kMillisecond, 3000 * kMillisecond);
   mix.life_signs = slow.chance(0.5);
+  base::Rng quorums(seed ^ 0x71756F72756D);
+  if (quorums.chance(0.2)) {
+    mix.quorum = quorums.chance(0.5) ? 501 : 750;
+    mix.quorum_grace = between(quorums, 0, 1000 * kMillisecond);
+  }
   base::Rng edits(seed ^ 0x65646974);
   if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();
   if (edits.chance(0.2)) mix.load = between(edits, 0, 3 * kSecond);
@@ -225,7 +230,9 @@ std::string Mix::describe() const {
       forgets > 0 ? base::cat(" forgets=", forgets) : "", " latency ", latency / 1000,
       "us deadline ", deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
       heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms straggler ", straggler,
-      " after ", straggler_after / kMillisecond, "ms", life_signs ? " life signs" : "", " faults");
+      " after ", straggler_after / kMillisecond, "ms", life_signs ? " life signs" : "",
+      quorum > 0 ? base::cat(" quorum ", quorum, " after ", quorum_grace / kMillisecond, "ms") : "",
+      " faults");
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rate[kind] > 0) text += base::cat(" ", kNames[kind], "=", rate[kind]);
   }

@@ -100,6 +100,8 @@ struct Mix {
   bool life_signs = false;      // peer links say that they live: slow is not taken for dead
   std::uint32_t straggler = 0;  // as protocol::Straggler
   base::Duration straggler_after = base::kSecond;
+  std::uint32_t quorum = 0;         // that calls ask for, in thousandths of the sites; 0: none does
+  base::Duration quorum_grace = 0;  // … and for how long they wait for the others
 
   std::uint32_t stripes = 1;   // of a link
   std::uint32_t remember = 0;  // frames under way whose keys a stripe keeps; 0: all
@@ -141,6 +143,7 @@ void each_field(M& m, F f) {
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
+  f("quorum", m.quorum), f("quorum_grace", m.quorum_grace);
   f("fastest", m.fastest);
   f("robust", m.robust), f("frame_lies", m.frame_lies);
   f("audit", m.audit), f("audit_lies", m.audit_lies);

@@ -70,6 +70,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.summary = "f32[3]";
   event.weight = record.weight;
   event.unit_weights = mix.unweighted;
+  if (!mistaken) event.quorum = {mix.quorum, mix.quorum_grace};
   event.is_state = tag.is_state && !plainly;
   record.unsynced = tag.forgotten;
   if (tag.forgotten) ++world.counts.forgotten;

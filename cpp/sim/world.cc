@@ -43,7 +43,7 @@ void World::set_calm() {
   if (mix.liar > 0) return;
   const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel + mix.forgets == 0;
   const bool patient =  // straggler 0: slow ones are waited for
-      mix.deadline >= 3 * kSecond + 2 * mix.load && mix.straggler == 0;
+      mix.deadline >= 3 * kSecond + 2 * mix.load && mix.straggler == 0 && mix.quorum == 0;
   const bool enough = mix.weight_zero == 0 || mix.min_peers <= 1;  // weight 0 does not contribute
   if (!calls || !patient || !enough) return;
   // Two that can only dial out have no link: a round without a third way ends in words (P4).

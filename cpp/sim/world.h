@@ -194,7 +194,7 @@ class World {
   bool hampered(const std::string& site) const;
   bool waits_for_a_slow_line(const std::string& site) const;
   bool stripe_stood(const std::string& site) const;
-  bool has_called(const std::string& site, const std::string& reason) const;
+  bool has_called(const std::string& site, const std::string& reason, Duration patience) const;
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
   void check_grace(const wire::Member& member, const std::string& reason);

@@ -136,6 +136,8 @@ void fields(Io& io, In<Io, Ready> m) {
   io.i64(m.deadline);
   io.u64(m.call);
   io.text(m.before, base::kTagBytesMax);
+  io.u32(m.quorum.share);
+  io.i64(m.quorum.grace);
 }
 
 template <typename Io>

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/codes.h"
 #include "base/ids.h"
+#include "base/quorum.h"
 #include "base/sha256.h"
 #include "base/time.h"
 
@@ -30,9 +31,9 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 21;
+inline constexpr std::uint16_t kVersion = 22;
 // A peer speaks each version from this one on, a master its own: that of its journal.
-inline constexpr std::uint16_t kVersionOldest = 21;
+inline constexpr std::uint16_t kVersionOldest = 22;
 // The first whose hello names such a range.
 inline constexpr std::uint16_t kVersionRanges = 19;
 
@@ -130,6 +131,7 @@ struct Ready {
   Duration deadline = 0;   // left when this was sent
   std::uint64_t call = 0;  // which call of this life asks; START and Reject name it again
   Tag before;              // the tag whose next round this call goes before; none: ""
+  base::Quorum quorum;     // of what members the round may begin with; part of the descriptor
   bool operator==(const Ready&) const = default;
 };
 // The part of a result that one owner adds up, as this peer has it.

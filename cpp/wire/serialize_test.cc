@@ -287,7 +287,7 @@ TEST(SerializeTest, weights_are_finite_and_not_negative) {
   EXPECT_EQ(bytes, encode(ready));
   ready.weight = 1.0;
   Bytes negative = encode(ready);
-  const std::size_t sign = negative.size() - 2 - 8 - 8 - 16 - 16 - 8 - 1 - 1;
+  const std::size_t sign = negative.size() - 8 - 4 - 2 - 8 - 8 - 16 - 16 - 8 - 1 - 1;
   negative[sign] |= 0x80;
   EXPECT_FALSE(decode(negative).ok());
 }

@@ -130,7 +130,8 @@ def diloco(
 
 def round_options(rounds: Rounds) -> dict[str, Any]:
     """What the engine hands on to each round."""
-    return {"deadline": rounds.each.deadline, "plan": rounds.each.plan}
+    each = rounds.each
+    return {"deadline": each.deadline, "plan": each.plan, "quorum": each.quorum}
 
 
 def _mixing(rounds: Rounds) -> float:

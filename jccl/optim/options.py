@@ -117,7 +117,8 @@ class Rounds(Group):
             too. Without this option the parameters of such a peer stay NaN, and it is
             left out of every round. Costs a look at the updates of each step. Whole
             models without overlap, and eager peers.
-        each: how each round is held: a `jccl.Round` with deadline, plan, aggregator.
+        each: how each round is held: a `jccl.Round` with deadline, plan, aggregator,
+            quorum.
     """
 
     tag: str = "diloco"
@@ -157,7 +158,9 @@ class Rounds(Group):
         check_kind(numbers.Integral, nan_rounds=self.nan_rounds)
         health.checked(self.nan_rounds)
         check_kind(Round, each=self.each)
-        self.each.only("each round of an optimizer", "deadline", "plan", "aggregator")
+        self.each.only(
+            "each round of an optimizer", "deadline", "plan", "aggregator", "quorum"
+        )
 
 
 def in_groups(**options: Any) -> dict[str, Any]:

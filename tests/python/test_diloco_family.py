@@ -297,15 +297,24 @@ def test_a_straggler_that_was_left_out_keeps_its_steps_or_drops_them(late):
     close(params, add(moved.anchor, own) if late == "fold" else moved.anchor)
 
 
-def test_a_quorum_commits_and_the_late_peers_steps_are_in_its_next_round():
+@pytest.mark.parametrize("asked_by", ["master", "calls"])
+def test_a_quorum_commits_and_the_late_peers_steps_are_in_its_next_round(asked_by):
     """Two of three make a round after the grace; what the third did meanwhile counts
     once, when it is there. Peer m's gradient is 1 in place m, so sums tell whose."""
     every, first_over = 2, threading.Event()
-    with Cluster(3, straggler="skip", straggler_after=0.5, min_peers=2) as cluster:
+    rule = {"straggler": "skip", "straggler_after": 0.5} if asked_by == "master" else {}
+    most = jccl.Round(quorum=jccl.Quorum(share=0.6, grace=0.5))
+    each = jccl.Round() if asked_by == "master" else most
+    with Cluster(3, min_peers=2, **rule) as cluster:
 
         def program(comm, index):
             tx = jccl.diloco(
-                comm, optax.sgd(1.0), jccl.sgd(1.0), sync_every=every, codec=None
+                comm,
+                optax.sgd(1.0),
+                jccl.sgd(1.0),
+                sync_every=every,
+                codec=None,
+                rounds=jccl.Rounds(each=each),
             )
             params, state = begin(tx, {"w": jnp.zeros(3)})
             grads = {"w": jax.nn.one_hot(index, 3)}

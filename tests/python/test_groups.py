@@ -49,6 +49,7 @@ WRONG = {
     "unknown plan 'tree'": lambda: jccl.Round(plan="tree"),
     "unknown aggregator 'mode'": lambda: jccl.Round(aggregator="mode"),
     "guard=1 must be bool": lambda: jccl.Round(guard=1),
+    "quorum=0.9 must be Quorum": lambda: jccl.Round(quorum=0.9),
     "fingerprint must be a string": lambda: jccl.Round(fingerprint=7),
     "error_feedback=2 must be True, or": lambda: jccl.Travel(error_feedback=2),
     "error_feedback='on' must be Real": lambda: jccl.Travel(error_feedback="on"),

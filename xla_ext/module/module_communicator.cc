@@ -97,6 +97,10 @@ peer::RoundOptions round_options(Keywords& keywords) {
   if (!known_aggregator) {
     throw py::value_error(base::cat("unknown aggregator '", aggregator, "'"));
   }
+  const auto quorum = keywords.take<std::string>("quorum", "");
+  const auto known_quorum = base::quorum_from_text(quorum);
+  if (!known_quorum) throw py::value_error(base::cat("unknown quorum '", quorum, "'"));
+  options.quorum = *known_quorum;
   options.op = *known_op;
   options.codec = *known_codec;
   options.aggregator = *known_aggregator;

@@ -63,7 +63,12 @@ FieldsOf ready_row() {
        {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"},
        {"before", "text 64", Bend::kText,
         "a tag, or none; a READY there of a member that this tag lacks ends the calls that name it",
-        "none such: without effect"}}};
+        "none such: without effect"},
+       {"quorum share", "u32", Bend::kNumber,
+        "0, or 501 to 999; equal on all contributors of one shard; counts if more than half say it",
+        "Reject INVALID or MISMATCH"},
+       {"quorum grace", "i64", Bend::kTime, "0 without a share, else 0 to a day",
+        "Reject INVALID or MISMATCH"}}};
 }
 
 FieldsOf sync_row() {

@@ -177,6 +177,7 @@ void WorldPeer::call(const wire::Tag& tag) {
   call.summary = words.summary;
   call.hint = words.hint;
   call.contributors_max = words.contributors_max, call.unit_weights = words.unit_weights;
+  call.quorum = words.quorum;
   call.weight = options_.weight;
   call.is_state = state;
   call.deadline = world_.now() + options_.deadline;

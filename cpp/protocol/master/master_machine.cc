@@ -61,7 +61,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
     for (auto& [incarnation, process] : processes_) by(process.heard), by(process.gone);
     by(states_crossed_since_);
     by(started_at_);  // nobody could come back in that time
-    for (auto& [tag, round] : rounds_) by(round.quorum_since);
+    for (auto& [tag, round] : rounds_) by(round.quorum_since), by(round.met_since);
   }
   woke_at_ = now_;
   if (JCCL_PLANTED("own-pause-ends-syncs")) return;
@@ -278,6 +278,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
       once(leaves_behind_at(round));
       by(round.quorum_since + options_.straggler_after);
     }
+    if (round.met_since != base::kNever) once(round.met_since + round.quorum.grace);
   }
   if (!round.ready.empty()) once(round.memory.paused_until);
   if (!round.asking.empty()) by(round.sync_due);

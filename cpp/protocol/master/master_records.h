@@ -201,6 +201,9 @@ struct Round {  // the volatile side of one tag
   std::set<std::string> without;           // sites that are not waited for; until the next commit
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
+  bool asks_quorum = false;                // one of its READYs does, since it began to form
+  base::Quorum quorum;                     // that more than half of the members ask for
+  base::Time met_since = base::kNever;     // so many sites as it names are READY, and not all
   std::map<std::string, base::Duration> late;  // sites: for how long calls that ended waited so
   base::Time lost_since = base::kNever;        // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;     // nor does anybody ask for it

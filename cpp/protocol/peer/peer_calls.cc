@@ -89,6 +89,7 @@ void State::send_ready(const OpenCall& open) {
   ready.hint = open.call.hint;
   ready.contributors_max = open.call.contributors_max;
   ready.unit_weights = open.call.unit_weights;
+  ready.quorum = open.call.quorum;
   ready.weight = open.weight;
   if (open.call.is_state) {
     const wire::Held& held = held_.at(open.call.tag);

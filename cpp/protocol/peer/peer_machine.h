@@ -46,6 +46,7 @@ struct Call {  // a user's collective on `tag`; the machine gives it its number
   base::Bytes hint;
   std::uint32_t contributors_max = 0;  // see wire::Ready
   bool unit_weights = false;
+  base::Quorum quorum = {};
   double weight = 1.0;
   bool is_state = false;  // the tag has a revision and digest (set by Publish / SyncCall before)
   wire::Digest fingerprint;

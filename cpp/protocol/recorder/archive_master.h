@@ -168,6 +168,7 @@ JCCL_ARCHIVED(ProcessRecord, incarnation, site, shard, shards, start_peers, max_
               said_held, order, since, jumped, heard, gone, progress, moving, beat, moving_before,
               beat_before, syncs, asked, held, fetched, behind, may_hold, told_back, knocking,
               spoilt, edit_noted, missed, drain, accuses)
+JCCL_ARCHIVED(base::Quorum, share, grace)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Participant, id, incarnation, site, shard, weight, call, deadline, called, time,
               evicted, failed, told_again, done, shares, audit)
@@ -184,10 +185,11 @@ JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refus
 JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
-              quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-              claims_due, half_since, unheld_since, brought, brought_at, opened_by, before, asking,
-              ready_due, sync_due, commits, aborts, contributed, audit, audited, audit_bytes, usual,
-              cut_short, needed, held_since, held, took, took_before, spared, weight)
+              quorum_since, asks_quorum, quorum, met_since, late, lost_since, unasked_since,
+              unborn_since, claims, unclaimed_at, claims_due, half_since, unheld_since, brought,
+              brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+              contributed, audit, audited, audit_bytes, usual, cut_short, needed, held_since, held,
+              took, took_before, spared, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

@@ -138,12 +138,13 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
-                 quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-                 claims_due, half_since, unheld_since, brought, brought_at, opened_by, before,
-                 asking, ready_due, sync_due, commits, aborts, contributed, audit, audited,
-                 audit_bytes, usual, cut_short, needed, held_since, held, took, took_before, spared,
-                 weight] = round;
+                 quorum_since, asks_quorum, quorum, met_since, late, lost_since, unasked_since,
+                 unborn_since, claims, unclaimed_at, claims_due, half_since, unheld_since, brought,
+                 brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+                 contributed, audit, audited, audit_bytes, usual, cut_short, needed, held_since,
+                 held, took, took_before, spared, weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
+    put(asks_quorum), put(quorum.share), put(quorum.grace), put(met_since);
     put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unclaimed_at),
         put(claims_due), put(half_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
@@ -159,9 +160,9 @@ class Canon {
         counted(audit_bytes);
   }
   void put(const Call& call) {
-    const auto& [tag, descriptor, summary, hint, contributors_max, unit_weights, weight, is_state,
-                 fingerprint, deadline, before] = call;
-    put(contributors_max), put(unit_weights);
+    const auto& [tag, descriptor, summary, hint, contributors_max, unit_weights, quorum, weight,
+                 is_state, fingerprint, deadline, before] = call;
+    put(contributors_max), put(unit_weights), put(quorum.share), put(quorum.grace);
     put(tag), put(descriptor), put(weight), put(is_state), put(deadline), put(fingerprint);
     put(before);
     put(hint.size()), words(summary);

@@ -90,14 +90,16 @@ bool Forming::all_ask_alike(const wire::Tag& tag) const {
 // its contributors. A member whose hint differs from that of most is at fault: the plan would not
 // fit the others' calls.
 bool Forming::agree_on_hint(const wire::Tag& tag) {
-  using Follows = std::tuple<base::Bytes, std::uint32_t, bool>;
+  using Follows = std::tuple<base::Bytes, std::uint32_t, bool, base::Quorum>;
   std::map<std::pair<std::uint32_t, Follows>, std::vector<wire::Incarnation>> hints;
   std::map<std::uint32_t, std::pair<std::size_t, std::size_t>> most;  // by shard; how many have it
   for (const auto& [id, member] : ledger().members()) {
     if (!stragglers().takes_part(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
     const bool unit = ready.unit_weights && !JCCL_PLANTED("kinds-of-weights-not-compared");
-    auto& same = hints[{member.shard, Follows{ready.hint, ready.contributors_max, unit}}];
+    const base::Quorum quorum =
+        JCCL_PLANTED("quorums-not-compared") ? base::Quorum{} : ready.quorum;
+    auto& same = hints[{member.shard, Follows{ready.hint, ready.contributors_max, unit, quorum}}];
     same.push_back(member.incarnation);
     auto& [first, second] = most[member.shard];
     first = std::max(first, same.size());

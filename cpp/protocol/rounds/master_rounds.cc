@@ -29,6 +29,11 @@ void Forming::on_ready(ProcessRecord& process, const wire::Ready& ready) {
     return refused(Code::kInvalid, cat("a weight is 0 or between ", base::kWeightMin, " and ",
                                        base::kWeightMax, ", not ", ready.weight));
   }
+  if (!base::is_usable(ready.quorum) && !JCCL_PLANTED("any-quorum-taken")) {
+    conduct().charge(process, Fault::kBadCall, "a quorum that is none");
+    return refused(Code::kInvalid, cat("a quorum is 501 to 999 thousandths of the sites, not ",
+                                       ready.quorum.share, ", and its grace at most a day"));
+  }
   if (const auto no = state_sync().open_tag(process, tag)) return refused(no->code, no->text);
   Round& round = rounds().at(tag);
   if (answer_ready_out_of_turn(process, ready) || !state_fits(process, ready)) return;
@@ -48,6 +53,7 @@ void Forming::on_ready(ProcessRecord& process, const wire::Ready& ready) {
   for (const auto& [other, one] : rounds()) {
     if (one.before == tag) touch(other);
   }
+  round.asks_quorum = round.asks_quorum || open.ready.quorum.asked();
   round.ready[process.incarnation] = std::move(open);
   if (process.id == 0)
     connections().processes_changed_ = true;
@@ -253,6 +259,7 @@ void Forming::form(const wire::Tag& tag) {
   if (found == rounds().end()) return;
   if (found->second.ready.empty()) {
     found->second.quorum_since = found->second.held_since = base::kNever;
+    stragglers().forget_quorum(found->second);
     return;
   }
   expire_round(tag);
@@ -412,6 +419,7 @@ void Forming::launch(const wire::Tag& tag) {
   if (!std::exchange(membership().begun_, true))
     touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
+  stragglers().forget_quorum(round);
   if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   wait_charges().charge_left(tag);
   const wire::Attempt attempt{ledger().epoch(), ++counter_};

@@ -106,6 +106,7 @@ class Stragglers : public Room<Stragglers> {
   bool waits_itself(const MasterAttempt& running, const Participant& part) const;
   const Participant* holds_in_silence(const MasterAttempt& running) const;
   void note_quorum(const wire::Tag& tag);
+  static void forget_quorum(Round& round);
   void note_asked_edit(ProcessRecord& process, const wire::Sync& sync);
   bool take_back_left_out(const wire::Tag& tag);
   void note_spoilt(const wire::Tag& tag, const std::string& site);
@@ -126,6 +127,8 @@ class Stragglers : public Room<Stragglers> {
   std::set<std::string> late_sites(const wire::Tag& tag) const;
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
   void leave_behind(const wire::Tag& tag);
+  void note_asked_quorum(const wire::Tag& tag);
+  void leave_out(const wire::Tag& tag);
   void note_ready_late(const wire::Tag& tag);
   bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;
 };

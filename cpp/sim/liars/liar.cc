@@ -55,6 +55,8 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
   base::Rng& terms = world.rng.terms;
   if (terms.chance(world.mix.term_lies)) call->contributors_max = 1 + terms.below(3);
   if (terms.chance(world.mix.term_lies)) call->unit_weights = !call->unit_weights;
+  if (terms.chance(world.mix.term_lies))  // all the others are late at once, or nobody ever is
+    call->quorum = call->quorum.asked() ? base::Quorum{} : base::Quorum{501, 0};
   if (rng.chance(rate_of(world.mix, Lie::kFingerprint))) call->fingerprint = {6, rng.below(3)};
   if (rng.chance(rate_of(world.mix, Lie::kDeadline)))
     record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);

@@ -118,7 +118,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   bool leaves = false;
   for (const SimPeer& peer : peers) leaves = leaves || (peer.site == member.site && peer.leaving);
   if (says(reason, " left") && leaves) return;
-  if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
+  if (says(reason, " was not READY for ") && !has_called(member.site, reason, mix.straggler_after))
+    return;
   // Its peers hang up on a master that stands still, and have a grace to come back.
   if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
   // Of two, one that lies can put the other out: that it is done itself, and has nothing left for
@@ -169,7 +170,8 @@ void World::check_ban(const wire::BanRecord& ban) {
 // earlier attempt can, and who was in one until just now: it is READY again once it has heard of
 // the end, and that word may be on its way. So can one whose call the master has ended: up to half
 // a second early.
-bool World::has_called(const std::string& site, const std::string& reason) const {
+bool World::has_called(const std::string& site, const std::string& reason,
+                       Duration patience) const {
   const Duration parts = 20 * kMillisecond;  // of a message that is cut: one after the other
   const Duration way = mix.latency + mix.jitter + kSpikeMax + parts;
   bool all = true;
@@ -180,19 +182,27 @@ bool World::has_called(const std::string& site, const std::string& reason) const
       if (tag.call == 0 || peer.data.runs(tag.buffers)) continue;
       if (!says(reason, cat(" of ", tag.tag, " "))) continue;
       const CallRecord& call = history.calls[tag.call - 1];
-      called = called || (now > call.begun + mix.straggler_after + kNoticeSlack &&
-                          now > tag.ready_at + way && now + kSecond / 2 < call.deadline);
+      called = called || (now > call.begun + patience + kNoticeSlack && now > tag.ready_at + way &&
+                          now + kSecond / 2 < call.deadline);
     }
     all = all && called;
   }
   return all;
 }
 
-// A site is left behind as slow only if it had slow links, or stood still, since the attempt began.
+// A site is left behind as slow only if it had slow links, or stood still, since the attempt began;
+// as late for a quorum only if honest calls ask for one and its own is not there.
 void World::check_straggler(const std::string& site, const std::string& reason) {
-  if (!says(reason, " is slow: ")) return;
+  const bool slow = says(reason, " is slow: ");
+  const bool quorum = says(reason, ", for which the calls ask");
+  if (!slow && !quorum) return;
   for (const auto& [id, member] : history.everybody) {
     if (member.site == site && history.liars.count(member.incarnation) > 0) return;
+  }
+  if (quorum) {
+    if (mix.quorum > 0 && !has_called(site, reason, mix.quorum_grace)) return;
+    return history.fail("P4", cat("site ", site, mix.quorum > 0 ? " had called" : ": nobody asked",
+                                  " and is left out: ", reason));
   }
   if (hampered(site) || waits_for_a_slow_line(site)) return;
   history.fail("P4", cat("site ", site, " was not slow and is left behind: ", reason));

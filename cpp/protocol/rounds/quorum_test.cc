@@ -1,0 +1,106 @@
+// Calls that ask for a quorum: who can have whom left out. The usual way is in the scenarios quorum
+// and quorum-of-state.
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::Code;
+using base::kMillisecond;
+using base::kSecond;
+
+constexpr base::Quorum kMost{750, kSecond};
+
+class QuorumOfCalls : public HostileMember {
+ protected:
+  void run_of(std::size_t members) {
+    MasterOptions all = options();
+    all.start_peers = static_cast<std::uint32_t>(members);
+    begin(all);
+    last_ = 0, alive_.clear();
+    constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    for (std::size_t i = 0; i < members; ++i) {
+      join({kNames[i]});
+      alive_.push_back(last_);
+    }
+    // Who has never called the tag is not waited for.
+    std::vector<wire::Start> starts;
+    for (const ConnId conn : alive_) starts = sent<wire::Start>(call(conn, {}));
+    ASSERT_EQ(starts.size(), members);
+    for (const ConnId conn : alive_) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    ASSERT_EQ(committed("grads"), 1U);
+  }
+  MasterEffects call(ConnId conn, const base::Quorum& quorum) {
+    wire::Ready one = ready("grads", committed("grads") + 1);
+    one.quorum = quorum;
+    return say(conn, one);
+  }
+  // The sites that were left out meanwhile.
+  std::vector<std::string> left_out(base::Duration within) {
+    std::vector<std::string> sites;
+    for (const HistoryLine& line : wait(within)) {
+      if (line.kind == "skip") sites.push_back(line.fields.front().second);
+    }
+    return sites;
+  }
+};
+
+using Sites = std::vector<std::string>;
+
+TEST_F(QuorumOfCalls, who_is_late_is_left_out_once_the_grace_is_over) {
+  run_of(4);
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, kMost);
+  EXPECT_EQ(left_out(990 * kMillisecond), Sites{});
+  EXPECT_EQ(left_out(20 * kMillisecond), Sites{"d"});
+}
+
+TEST_F(QuorumOfCalls, one_that_lies_has_nobody_left_out) {
+  for (const base::Quorum& made_up : {base::Quorum{501, 0}, kMost}) {
+    run_of(4);
+    (void)call(4, made_up);
+    for (const ConnId conn : {1, 2}) (void)call(conn, {});
+    EXPECT_EQ(left_out(20 * kSecond), Sites{});
+  }
+}
+
+TEST_F(QuorumOfCalls, half_of_the_members_can_have_nobody_left_out) {
+  run_of(4);
+  for (const ConnId conn : {1, 2}) (void)call(conn, kMost);
+  (void)call(3, {});
+  EXPECT_EQ(left_out(20 * kSecond), Sites{});
+}
+
+TEST_F(QuorumOfCalls, who_says_another_one_is_refused_and_pays) {
+  run_of(4);
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, kMost);
+  const auto refused = sent<wire::Reject>(call(4, {750, 2 * kSecond}));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].code, Code::kInvalid);
+  EXPECT_EQ(master_->view(now_).peers.at(3).faults, "1 calls unlike the others'");
+}
+
+TEST_F(QuorumOfCalls, what_is_no_quorum_is_refused_and_pays) {
+  for (const base::Quorum& none :
+       {base::Quorum{500, 0}, base::Quorum{1000, 0}, base::Quorum{1, 0}, base::Quorum{0, 1},
+        base::Quorum{750, -1}, base::Quorum{750, base::kGraceMax + 1}, base::Quorum{1U << 31, 0}}) {
+    run_of(3);
+    const auto refused = sent<wire::Reject>(call(1, none));
+    ASSERT_EQ(refused.size(), 1U) << none.share;
+    EXPECT_EQ(refused[0].code, Code::kInvalid);
+    EXPECT_NE(master_->view(now_).peers.at(0).faults, "");
+  }
+}
+
+TEST_F(QuorumOfCalls, one_that_goes_begins_the_grace_anew) {
+  run_of(8);
+  for (const ConnId conn : {1, 2, 3, 4, 5, 6}) (void)call(conn, kMost);
+  EXPECT_EQ(left_out(900 * kMillisecond), Sites{});
+  (void)say(6, wire::Withdraw{{"grads", 2}});
+  EXPECT_EQ(left_out(900 * kMillisecond), Sites{}) << "five of eight are too few";
+  (void)call(6, kMost);
+  EXPECT_EQ(left_out(990 * kMillisecond), Sites{});
+  EXPECT_EQ(left_out(20 * kMillisecond), (Sites{"g", "h"}));
+}
+
+}  // namespace
+}  // namespace jccl::protocol
