@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/limits.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"

@@ -8,7 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "net/security/credentials.h"

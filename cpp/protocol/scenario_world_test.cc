@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/text.h"
 
 namespace jccl::protocol {

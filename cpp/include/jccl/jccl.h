@@ -321,36 +321,18 @@ typedef struct {
    * three contributors nobody can tell which one lies. NULL: "mean", by weight. */
   const char* aggregator;
   /* all_reduce, all_gather: a share of the sites, above 0.5 and below 1. Once so many have called,
-   * the others have grace_ns to follow, and then the round begins without them; their calls take
-   * part in the next one. It counts if more than half of the members ask for the same; MISMATCH
-   * unless alike on all peers of a round. 0 (default): everybody is waited for, as the master's
-   * --straggler has it. */
+   * the others have grace_ns (0 to a day), then the round begins without them, and their calls are
+   * for the next one. It counts if more than half of the members ask for the same; the same on all
+   * peers. 0: as the master's --straggler has it. */
   double quorum;
-  int64_t grace_ns; /* 0 to a day */
+  int64_t grace_ns;
 } jccl_round_options;
 
-#define JCCL_ROUND_OPTIONS_INIT \
-  {sizeof(jccl_round_options),  \
-   JCCL_MEAN,                   \
-   JCCL_CODEC_NONE,             \
-   0,                           \
-   0,                           \
-   1,                           \
-   0,                           \
-   0,                           \
-   1.0,                         \
-   0,                           \
-   NULL,                        \
-   NULL,                        \
-   {0, 0},                      \
-   0,                           \
-   0,                           \
-   0,                           \
-   NULL,                        \
-   0,                           \
-   NULL,                        \
-   0.0,                         \
-   0}
+/* clang-format off */
+#define JCCL_ROUND_OPTIONS_INIT                                         \
+  {sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 0, 0, \
+   1.0, 0, NULL, NULL, {0, 0}, 0, 0, 0, NULL, 0, NULL, 0.0, 0}
+/* clang-format on */
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_RESULT_INIT */

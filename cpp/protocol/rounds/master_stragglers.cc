@@ -135,50 +135,6 @@ void Stragglers::note_quorum(const wire::Tag& tag) {
   if (now() >= leaves_behind_at(round)) leave_behind(tag);
 }
 
-// What the calls ask for: see base::Quorum. More than half of all that owe the round have to say
-// the same, so no minority of liars has others left out, or keeps the rest from it. What they said
-// stands until the round begins: mostly it is looked up once, not at each READY of a thousand.
-void Stragglers::note_asked_quorum(const wire::Tag& tag) {
-  Round& round = rounds().at(tag);
-  const std::size_t owing = membership().owing(tag);
-  if (!round.asks_quorum || round.quorum.asked()) return;
-  if (2 * round.ready.size() <= owing && !JCCL_PLANTED("a-minority-asks")) return;
-  std::map<base::Quorum, std::size_t> said;
-  for (const auto& [id, member] : ledger().members()) {
-    const OpenReady* open = membership().owes(tag, id) ? forming().ready_of(tag, member) : nullptr;
-    if (open == nullptr || !open->ready.quorum.asked()) continue;
-    const std::size_t count = ++said[open->ready.quorum];
-    if (2 * count > owing || JCCL_PLANTED("a-minority-asks")) round.quorum = open->ready.quorum;
-  }
-}
-
-void Stragglers::forget_quorum(Round& round) {
-  if (JCCL_PLANTED("quorums-outlive-rounds")) return;
-  round.asks_quorum = false;
-  round.quorum = {};
-  round.met_since = base::kNever;
-}
-
-// Who is not READY though the calls' quorum has been for as long as they allow. They pay for that
-// time as who is skipped by the run's rule does.
-void Stragglers::leave_out(const wire::Tag& tag) {
-  Round& round = rounds().at(tag);
-  const base::Time since = std::exchange(round.met_since, base::kNever);
-  const std::uint64_t n = ledger().standing(tag).committed + 1;
-  for (const std::string& site : late_sites(tag)) {
-    round.late.erase(site);
-    round.skipped.insert(site);
-    wait_charges().note_held(site, since, 2 * round.quorum.grace);
-    note("skip",
-         {{"site", site},
-          {"tag", tag},
-          {"n", cat(n)},
-          {"reason", cat(site, " was not READY for round ", n, " of ", tag, " ",
-                         (now() - since) / base::kMillisecond, " ms after a quorum of ",
-                         round.quorum.share / 1000.0, " of the sites, for which the calls ask")}});
-  }
-}
-
 // All are READY. Who was so last has kept the others, and perhaps to the end of their calls.
 void Stragglers::note_ready_late(const wire::Tag& tag) {
   Round& round = rounds().at(tag);

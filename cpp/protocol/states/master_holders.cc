@@ -1,7 +1,7 @@
 // Who has the newest revision of a state tag, and who may still turn out to have it. Pure.
 #include <algorithm>
 
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/planted.h"
 #include "protocol/master/master_state.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"

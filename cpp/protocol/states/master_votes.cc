@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master/master_state.h"

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/hash64.h"
-#include "base/lives.h"
+#include "base/ids.h"
 #include "sim/model/world.h"
 #include "wire/serialize.h"
 

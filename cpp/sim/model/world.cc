@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/lives.h"
+#include "base/ids.h"
 
 namespace jccl::sim::model {
 

@@ -2,7 +2,7 @@
 // on them.
 #include <utility>
 
-#include "base/lives.h"
+#include "base/ids.h"
 #include "protocol/master/master_state.h"
 #include "sim/world.h"
 #include "wire/serialize.h"
