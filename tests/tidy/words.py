@@ -20,10 +20,10 @@ COMMON = {
         number observe offline ok op option params path place plot pool private process
         prune publish published quiet quorum reaction read reason received record
         replaced reserved restart restore result rate resynced retried revoke role room
-        root rtt sample second security seed sent shape sharded share shared shuffled signal size
-        skew skipped slot source spec start started state status stop store struct
-        target test testing thread time timeout tls trace transport travel unknown use
-        value verify version wait waiting warmup watch weight went wrong
+        root rtt sample second security seed sent shape sharded share shared shuffled
+        signal size skew skipped slot source spec start started state status stop store
+        struct target test testing thread time timeout tls trace transport travel
+        unknown use value verify version wait waiting warmup watch weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
