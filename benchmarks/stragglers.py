@@ -3,7 +3,8 @@
 A model in virtual time: no master runs, and no byte moves. It plays the rule that
 docs/settings.md states for `jccl master --straggler skip`: a round begins when all
 sites that are waited for are READY, or `straggler_after` after half of them are,
-without the rest. Who was left out is waited for again as soon as it is back:
+without the rest; and that of `jccl.Quorum`, with its share instead of the half and its
+grace instead of `straggler_after`. Who was left out is waited for again as soon as it is back:
 
 * `plain`: its next call takes part in the round that is open then.
 * `DiLoCo`: its call finds its round committed. It takes the new anchor, keeps its steps
@@ -18,6 +19,7 @@ what waiting costs alone.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import click
@@ -30,9 +32,10 @@ NEVER = float("inf")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`after` is in rounds; NEVER: wait for all."""
+    """`after` is in rounds; NEVER: wait for all. `share` is of the sites."""
 
     after: float = NEVER
+    share: float = 0.5
     fold: bool = False  # whether a peer left out takes the steps of another round
     min_peers: int = 1
 
@@ -59,7 +62,7 @@ def draw(rng: np.random.Generator, n: int) -> np.ndarray:
 def begins(ready: np.ndarray, awaited: np.ndarray, rule: Rule) -> float:
     """When a round begins, given when each site is READY for it."""
     everybody = float(ready[awaited].max(initial=0.0))
-    enough = max((len(ready) + 1) // 2, rule.min_peers)
+    enough = max(math.ceil(rule.share * len(ready)), rule.min_peers)
     quorum = float(np.partition(ready, enough - 1)[enough - 1])
     return max(quorum, min(everybody, quorum + rule.after))
 
@@ -93,7 +96,12 @@ def rules() -> Iterator[tuple[str, Rule]]:
     for after in (1.0, 0.25):
         for fold in (False, True):
             kind = "DiLoCo" if fold else "plain"
-            yield f"skip, {after:g} later, {kind}", Rule(after, fold)
+            yield f"skip, {after:g} later, {kind}", Rule(after, fold=fold)
+    for share, after in ((0.75, 0.25), (0.9, 0.25)):
+        for fold in (False, True):
+            kind = "DiLoCo" if fold else "plain"
+            name = f"quorum {share:g}, {after:g} later, {kind}"
+            yield name, Rule(after, share, fold)
 
 
 @click.command()

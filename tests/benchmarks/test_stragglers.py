@@ -50,6 +50,7 @@ def test_a_round_begins_with_half_of_the_sites_and_min_peers_at_the_earliest():
     assert stragglers.begins(ready, awaited, Rule(after=5.0)) == 7.0
     assert stragglers.begins(ready, awaited, Rule(after=NEVER)) == 30.0
     assert stragglers.begins(ready, awaited, Rule(after=5.0, min_peers=3)) == 14.0
+    assert stragglers.begins(ready, awaited, Rule(after=5.0, share=0.75)) == 14.0
     awaited[3] = False
     assert stragglers.begins(ready, awaited, Rule(after=50.0)) == 9.0
 
