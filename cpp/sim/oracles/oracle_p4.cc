@@ -200,7 +200,7 @@ void World::check_straggler(const std::string& site, const std::string& reason) 
     if (member.site == site && history.liars.count(member.incarnation) > 0) return;
   }
   if (quorum) {
-    // Who hung up on a master that stood still is READY again once it is back; a grace may be short.
+    // Who hung up on a master that stood still has to come back first; a grace may be short.
     const bool disturbed = now <= master_disturbed_until_ + mix.silence;
     const bool called = !disturbed && has_called(site, reason, mix.quorum_grace);
     if (mix.quorum > 0 && !called) return;
