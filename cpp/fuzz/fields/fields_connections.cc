@@ -50,6 +50,11 @@ const std::vector<FieldsOf>& fields_of_connections() {
          "is not over; to a peer `links` and one of the eight newest generations; empty: to a "
          "master "
          "without tokens",
+         "closed without an answer"},
+        {"group", "n bytes", Bend::kNone,
+         "nothing: the run itself; else a `name 64` of 1 to 64 letters, digits, `-`, `_` and `.`, "
+         "the "
+         "first a letter or digit, and to a master alone; both ends sign it",
          "closed without an answer"}}},
       {"answer",
        "the accepting end, once, to a greeting that names a secret it has",

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/crc32c.h"
+#include "net/security/group_name.h"
 
 namespace jccl::fuzz {
 namespace {
@@ -72,6 +73,7 @@ class IntroductionJudge {
     out_.name = hello.name;
     said_.dialling = hello.said.dialling, said_.dialling_nonce = hello.said.dialling_nonce;
     said_.secret = shared->key;
+    said_.group = out_.group = hello.said.group;
     const bool answered = heard_answer();
     const PlainFrame proof = frame();
     if (proof.ending != Ending::kIntroduced) return proof.ending;
@@ -94,6 +96,7 @@ class IntroductionJudge {
   Ending dialling() {
     const Part greeting = heard_part(Said::kGreeting);
     JCCL_CHECK(greeting.said.dialling == our_pair().key() && greeting.name == setup_.name());
+    JCCL_CHECK(greeting.said.group.empty());  // our end asks for none here
     said_.dialling = greeting.said.dialling, said_.dialling_nonce = greeting.said.dialling_nonce;
     said_.secret = credentials_.shared.key;
     const PlainFrame told = frame();
@@ -161,6 +164,7 @@ Setup Setup::from(Input& in) {
   out.run_key = (bits & 16) != 0;
   out.expected = (bits & 32) != 0;
   out.its_own = (bits & 64) == 0;
+  out.asks_for_group = (bits & 128) != 0;
   out.secret = static_cast<Secret>(more % 3);
   out.piece = 256 - in.u8();
   return out;
@@ -205,6 +209,9 @@ Part read_part(ByteView payload, Said which, Purpose purpose) {
   if (which == Said::kGreeting) {
     in.raw(&out.said.dialling), in.raw(&out.said.dialling_nonce);
     out.name = in.text(net::kSharedNameMax);
+    const bool asks = in.left() > 0;
+    if (asks) out.said.group = in.text(net::kGroupNameBytesMax);
+    out.ours &= !asks || (purpose == Purpose::kControl && net::is_group_name(out.said.group));
   } else if (which == Said::kAnswer) {
     in.raw(&out.said.run), in.raw(&out.said.accepting), in.raw(&out.said.accepting_nonce);
     in.raw(&out.signature), in.raw(&out.certificate);

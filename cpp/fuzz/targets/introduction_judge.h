@@ -49,6 +49,7 @@ struct Setup {
   bool run_key = false;           // dialling: only masters of the run will do
   bool expected = false;          // dialling: only one key will do,
   bool its_own = true;            // the input's
+  bool asks_for_group = false;    // accepting: the input asks for a group of the run
   std::size_t piece = 1;          // so many bytes arrive at once
 
   static Setup from(Input& in);
@@ -62,7 +63,7 @@ enum class Said : std::uint8_t { kGreeting = 1, kAnswer = 2, kProof = 3 };
 struct Part {
   bool ours = false;  // of this form and purpose, and the whole of its frame
   net::Conversation said;
-  std::string name;
+  std::string name;  // of the secret; the group is in `said`
   net::Signature signature{}, certificate{};
 };
 Part read_part(ByteView payload, Said which, net::Purpose purpose);
@@ -77,6 +78,7 @@ struct IntroductionReading {
   Ending ending = Ending::kIntroduced;
   std::size_t frames = 0;  // that were read whole
   std::string name;        // of the secret that was shared
+  std::string group;       // of the run, that was asked for
   ByteView rest;           // what came behind the introduction
 };
 // Of what the input said, and of what our end said, which it checks: nothing beyond its due, and

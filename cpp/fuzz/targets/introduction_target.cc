@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "fuzz/targets/introduction_judge.h"
 #include "fuzz/targets/memory_stream.h"
+#include "net/security/group_name.h"
 
 namespace jccl::fuzz {
 namespace {
@@ -131,6 +132,7 @@ class Speaker {
       fill(&said_.dialling_nonce);
       out.raw(said_.dialling_nonce);
       any_name(&out);
+      any_group(&out);
     } else if (which == Said::kAnswer) {
       if (in_.below(8) == 7) said_.run[0] ^= 1;
       out.raw(said_.run);
@@ -190,6 +192,15 @@ class Speaker {
     if (setup_.holder && name != setup_.name()) said_.secret = token_of(name).key;
     out->u16(static_cast<std::uint16_t>(name.size()));
     out->raw(name.data(), name.size());
+  }
+
+  void any_group(base::Writer* out) {
+    said_.group.clear();
+    if (!setup_.asks_for_group) return;
+    std::string name = in_.flag() ? in_.text(net::kGroupNameBytesMax + 4) : "west";
+    out->u16(static_cast<std::uint16_t>(name.size()));
+    out->raw(name.data(), name.size());
+    said_.group = std::move(name);
   }
 
   net::Signature any_signature(net::Role side) {
@@ -319,6 +330,7 @@ class Connection {
     if (!stream_) return;
     JCCL_CHECK(stream_->remote().key == its_pair().key());
     JCCL_CHECK(stream_->remote().secret == reading.name);
+    JCCL_CHECK(stream_->remote().group == reading.group);
     Bytes rest(reading.rest.size() + 1);
     JCCL_CHECK(stream_->read_now(rest) == reading.rest.size());
     JCCL_CHECK(std::equal(reading.rest.begin(), reading.rest.end(), rest.begin()));

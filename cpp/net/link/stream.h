@@ -39,6 +39,7 @@ struct StreamStats {
 struct Introduced {
   base::PublicKey key{};
   std::string secret;  // its name
+  std::string group;   // of the run, that it asks for; "": the run itself
 };
 
 class ByteStream {

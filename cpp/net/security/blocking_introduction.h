@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -14,7 +15,7 @@
 namespace jccl::net {
 
 inline bool introduce_blocking(int fd, const Identity& identity, Purpose purpose,
-                               int patience_ms = 20'000) {
+                               int patience_ms = 20'000, const std::string& group = {}) {
   constexpr std::size_t kHead = 8, kAnswer = 216;
   const auto send_part = [&](std::uint8_t part, const base::Bytes& rest) {
     base::Writer payload, frame;
@@ -30,8 +31,10 @@ inline bool introduce_blocking(int fd, const Identity& identity, Purpose purpose
   Conversation said;
   said.purpose = purpose;
   said.dialling = identity.key();
+  said.group = group;
   base::Writer greeting;
   greeting.raw(said.dialling), greeting.raw(said.dialling_nonce), greeting.u16(0);
+  if (!group.empty()) greeting.text(group, group.size());
   if (!send_part(1, greeting.take())) return false;
   base::Bytes answer(kHead + kAnswer);
   for (std::size_t got = 0; got < answer.size();) {

@@ -11,6 +11,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "net/link/frames.h"
+#include "net/security/group_name.h"
 
 namespace jccl::net {
 namespace {
@@ -77,12 +78,14 @@ class Introduction final : public Handshake {
   void greet() {
     said_.dialling = credentials_.identity->key();
     said_.secret = credentials_.shared.key;
+    said_.group = options_.group;
     fill(&said_.dialling_nonce);
     base::Writer out;
     head(&out, Part::kGreeting, options_.purpose);
     out.raw(said_.dialling);
     out.raw(said_.dialling_nonce);
     out.text(credentials_.shared.name, kSharedNameMax);
+    if (!said_.group.empty()) out.text(said_.group, kGroupNameBytesMax);
     send(out.take());
   }
 
@@ -92,7 +95,9 @@ class Introduction final : public Handshake {
     in->raw(&said_.dialling);
     in->raw(&said_.dialling_nonce);
     const std::string name = in->text(kSharedNameMax);
-    if (!ours || !in->finished() || said_.dialling == PublicKey{}) return finish(foreign());
+    const bool fits = has_group(in);
+    if (!ours || !fits || !in->finished() || said_.dialling == PublicKey{})
+      return finish(foreign());
     const std::optional<SharedKey> shared = credentials_.find(name);
     if (!shared) {
       return finish(Status{Code::kAuth, cat(remote_, " does not know a secret of this run")});
@@ -111,6 +116,13 @@ class Introduction final : public Handshake {
     out.raw(signature);
     out.raw(credentials_.certificate);
     send(out.take());
+  }
+
+  // One that asks for none says nothing of it, as ends did before there were groups.
+  bool has_group(base::Reader* in) {
+    if (in->left() == 0) return true;
+    said_.group = in->text(kGroupNameBytesMax);
+    return options_.purpose == Purpose::kControl && is_group_name(said_.group);
   }
 
   void answered(base::Reader* in) {
@@ -174,7 +186,7 @@ class Introduction final : public Handshake {
       stream = std::move(sealed.value());
     }
     (void)stream->flush_ahead();
-    stream->introduced({key, shared_});
+    stream->introduced({key, shared_, said_.group});
     finish(std::move(stream));
   }
 
@@ -227,6 +239,8 @@ Bytes words_to_sign(const Conversation& said, Role side) {
   }
   if (!JCCL_PLANTED("secret-not-signed")) put(&binding, said.secret);
   std::array<std::uint8_t, 32> digest;
+  put(&binding, base::ByteView(reinterpret_cast<const std::uint8_t*>(said.group.data()),
+                               JCCL_PLANTED("group-not-signed") ? 0 : said.group.size()));
   SHA256(binding.data(), binding.size(), digest.data());
   OPENSSL_cleanse(binding.data(), binding.size());
   constexpr std::string_view kWords = "jccl id 2";

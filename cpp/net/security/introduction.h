@@ -1,7 +1,7 @@
 // How the two ends of a connection prove who they are, on a fresh stream, plain or TLS:
 //
 //   dialling                                     accepting
-//   │ greeting: own key, nonce, name of the key shared   │
+//   │ greeting: own key, nonce, name of the key shared, perhaps a group of the run
 //   ├───────────────────────────────────────────────────▶│
 //   │    answer: run, own key, nonce, signature, certificate
 //   │◀───────────────────────────────────────────────────┤
@@ -9,9 +9,9 @@
 //   ├───────────────────────────────────────────────────▶│
 //
 // Both sign the same words, but for the side they are on: both keys, the purpose, the run, and a
-// binding to this one connection (RFC 9266's exporter under TLS, both nonces, and the secret that
-// is shared). A signature is worth nothing on any other connection, in the other direction, or for
-// another purpose. Bytes: PROTOCOL.md.
+// binding to this one connection (RFC 9266's exporter under TLS, both nonces, the secret that is
+// shared, and the group if one is asked for). A signature is worth nothing on any other connection,
+// in the other direction, or for another purpose. Bytes: PROTOCOL.md.
 #pragma once
 
 #include <memory>
@@ -29,6 +29,7 @@ enum class Purpose : std::uint8_t { kControl = 1, kLink = 2 };
 struct IntroductionOptions {
   Purpose purpose = Purpose::kControl;
   std::optional<PublicKey> expected;  // dialling: nobody else will do
+  std::string group;                  // dialling for control: of the run; "": the run itself
   Duration time_max = 0;
 };
 
@@ -48,6 +49,7 @@ struct Conversation {
   std::array<std::uint8_t, 32> dialling_nonce{}, accepting_nonce{};
   std::array<std::uint8_t, 32> exporter{};  // all zero without TLS
   std::array<std::uint8_t, 32> secret{};    // shared; all zero without
+  std::string group = {};                   // that is asked for
 };
 Bytes words_to_sign(const Conversation& said, Role side);
 

@@ -147,6 +147,7 @@ TEST_F(IntroductionTest, a_proof_is_of_one_conversation_one_side_and_one_purpose
   EXPECT_TRUE(changed([](Conversation* c) { c->accepting_nonce[31] = 1; }));
   EXPECT_TRUE(changed([](Conversation* c) { c->exporter[0] = 1; }));
   EXPECT_TRUE(changed([](Conversation* c) { c->secret[0] = 1; }));
+  EXPECT_TRUE(changed([](Conversation* c) { c->group = "west"; }));
 }
 
 TEST_F(IntroductionTest, another_key_than_expected_is_refused_by_its_name) {

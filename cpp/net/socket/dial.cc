@@ -132,6 +132,7 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
     IntroductionOptions options;
     options.purpose = options_.purpose;
     options.expected = options_.expected;
+    options.group = options_.group;
     options.time_max = options_.handshake_max;
     handshake_ = net::introduce(loop_, std::move(stream), Role::kDialling, credentials_, options,
                                 [this](Result<std::unique_ptr<ByteStream>> result) {

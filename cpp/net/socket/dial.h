@@ -21,6 +21,7 @@ struct DialOptions {
   Duration handshake_max = base::kHandshakeMax;
   Purpose purpose = Purpose::kControl;
   std::optional<PublicKey> expected = std::nullopt;  // nobody else will do
+  std::string group = {};                            // of the run; "": the run itself
   // Asked about each endpoint, after names are resolved; not ok: it is passed over, and said so.
   std::function<Status(const Endpoint&)> allow = nullptr;
 };
