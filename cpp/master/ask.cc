@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "net/link/frames.h"
 #include "net/security/credentials.h"
+#include "net/security/group_name.h"
 #include "net/socket/address.h"
 #include "net/socket/dial.h"
 #include "net/socket/loop.h"
@@ -29,8 +30,9 @@ class Question {
       : loop_(loop), question_(std::move(question)), answer_(std::move(answer)) {}
 
   void begin(std::vector<net::Address> addresses, const net::Credentials& credentials,
-             base::Duration time_max) {
+             const std::string& group, base::Duration time_max) {
     net::DialOptions options;
+    options.group = group;
     options.time_max = time_max;
     if (addresses.size() > 1) {  // one serves; the machine of another may be dead
       options.connect_max = time_max / static_cast<base::Duration>(addresses.size() + 1);
@@ -91,6 +93,7 @@ class Question {
 };
 
 Result<std::string> ask(const AskOptions& options, wire::Message message) {
+  if (const Status named = net::check_group_name(options.group); !named.ok()) return named;
   auto addresses = net::parse_addresses(options.master);
   if (!addresses.ok()) return addresses.status();
   net::Credentials credentials = net::Credentials::plain({});
@@ -109,7 +112,8 @@ Result<std::string> ask(const AskOptions& options, wire::Message message) {
   net::Loop loop;
   Question question(loop, std::move(message), std::move(promise));
   loop.start();
-  loop.post([&] { question.begin(addresses.value(), credentials, options.time_max); });
+  loop.post(
+      [&] { question.begin(addresses.value(), credentials, options.group, options.time_max); });
   Result<std::string> out = answer.get();
   loop.stop();  // from here on nothing runs on it, and the question may be destroyed here
   return out;

@@ -15,9 +15,10 @@ using wire::kOrderVerbs;
 using wire::Order;
 
 struct AskOptions {
-  std::string master;     // "host:port[,host:port…]"
-  std::string token;      // empty: plain, loopback only
-  bool insecure = false;  // plain connections off loopback, by explicit wish
+  std::string master;      // "host:port[,host:port…]"
+  std::string group = {};  // of the run; empty: the run itself
+  std::string token;       // empty: plain, loopback only
+  bool insecure = false;   // plain connections off loopback, by explicit wish
   base::Duration time_max = 5 * base::kSecond;
 };
 

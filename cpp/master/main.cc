@@ -73,6 +73,7 @@ Orders one run's membership and decides its rounds; never on the data path.
   --http HOST:PORT       serve a page about the run there, with /metrics for Prometheus,
                          /api/v1/status, /events and /healthz; read-only. Off loopback it needs
                          the run's secret, and who looks a token of role observer
+  --max-groups N         groups of the run that may be open at once (default 64; 0: none)
   --print-address-file PATH   write HOST:PORT there once serving
   --help
 
@@ -181,6 +182,7 @@ enum Flag {
   kRecordMib,
   kAddressFile,
   kHttp,
+  kMaxGroups,
   kHelpFlag
 };
 
@@ -208,6 +210,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"record-mib", required_argument, nullptr, kRecordMib},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
                              {"http", required_argument, nullptr, kHttp},
+                             {"max-groups", required_argument, nullptr, kMaxGroups},
                              {"help", no_argument, nullptr, kHelpFlag},
                              {nullptr, 0, nullptr, 0}};
 
@@ -258,6 +261,12 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return {};
     case kHttp:
       out->config.http = value;
+      return {};
+    case kMaxGroups:
+      if (std::string_view(value) != "0") {
+        return read_number("max-groups", value, &out->config.max_groups);
+      }
+      out->config.max_groups = 0;
       return {};
     case kHelpFlag:
       out->help = true;

@@ -85,6 +85,10 @@ struct MasterConfig {
   std::string record;
   std::size_t record_bytes = std::size_t{4} << 20;
   MasterLimits limits;
+  // Groups of the run, each a run of its own with the same rights: so many are open at once. One
+  // that is deserted for so long is closed; its journal stays.
+  std::uint32_t max_groups = base::kGroupsMax;
+  base::Duration group_linger = 30 * base::kSecond;
   std::function<void(const std::string&)> log;  // one line at a time; empty: standard error
   // The master stopped serving by itself (its journal failed). At most once, on its thread; may
   // not call stop().

@@ -67,6 +67,7 @@ class ProgramTest : public FolderTest {
     left_a_core_ = WIFSIGNALED(status) && WCOREDUMP(status);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
+  void fails_and_goes_on(const std::string& group);
   int stop(int signal) {
     ::kill(pid_, signal);
     return wait();
@@ -252,13 +253,14 @@ TEST_F(ProgramTest, a_damaged_journal_is_refused_and_the_record_named) {
   EXPECT_NE(exit.err.find("row 3"), std::string::npos) << exit.err;
 }
 
-TEST_F(ProgramTest, a_journal_that_fails_stops_the_master_and_what_was_told_stays_true) {
-  const std::vector<std::string> store{"--store", "sqlite:" + at("run.db")};
+// The journal of the run's, or of a group's.
+void ProgramTest::fails_and_goes_on(const std::string& group) {
+  const std::vector<std::string> store{"--store", "sqlite:" + at("run.db" + group)};
   file_bytes_max_ = 512 * 1024;
   base::Attempt last;
   std::uint64_t told = 0;
   {
-    Member a(serve(store), 11);
+    Member a(serve(store), 11, {}, false, 0, group);
     while (const auto attempt = commit_round({&a}, "grads", told + 1)) {
       last = *attempt;
       ASSERT_LT(++told, 10'000u);
@@ -268,11 +270,20 @@ TEST_F(ProgramTest, a_journal_that_fails_stops_the_master_and_what_was_told_stay
   }
   EXPECT_GT(told, 10u);
   file_bytes_max_ = 0;
-  Member a(serve(store), 11, {{last, {"grads", told}}});
+  Member a(serve(store), 11, {{last, {"grads", told}}}, false, 0, group);
   const auto outcome = a.socket.await<wire::Outcome>();
   ASSERT_TRUE(outcome) << read("err");
   EXPECT_EQ(outcome->verdict, wire::Verdict::kCommitted);
   EXPECT_EQ(outcome->attempt, last);
+  EXPECT_EQ(stop(SIGTERM), 0);
+}
+
+TEST_F(ProgramTest, a_journal_that_fails_stops_the_master_and_what_was_told_stays_true) {
+  fails_and_goes_on("");
+}
+
+TEST_F(ProgramTest, a_group_s_journal_that_fails_stops_the_master_as_the_run_s_does) {
+  fails_and_goes_on("west");
 }
 
 TEST_F(ProgramTest, a_master_that_was_stopped_itself_does_not_take_its_peers_for_silent) {

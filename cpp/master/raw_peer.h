@@ -39,9 +39,10 @@ class RawPeer {
   // Proves that it has the key of `incarnation`, as every peer does. With `receive_bytes` its
   // window is so small that little is under way to it.
   explicit RawPeer(const std::string& address, int receive_bytes = 0, std::uint64_t incarnation = 1,
-                   net::Purpose purpose = net::Purpose::kControl)
+                   net::Purpose purpose = net::Purpose::kControl, const std::string& group = {})
       : RawPeer(address, receive_bytes, Stranger{}) {
-    connected_ = connected_ && net::introduce_blocking(fd_, identity_of(incarnation), purpose);
+    connected_ = connected_ && net::introduce_blocking(fd_, identity_of(incarnation), purpose,
+                                                       kPatienceMs, group);
   }
   // One that connects and says nothing by itself.
   static RawPeer stranger(const std::string& address, int receive_bytes = 0) {
@@ -165,9 +166,12 @@ struct Member {
   std::optional<wire::Welcome> welcome;
 
   Member(const std::string& address, wire::Incarnation id, std::vector<wire::Unresolved> open = {},
-         bool listens = false, int receive_bytes = 0)
-      : socket(address, receive_bytes, id), incarnation(id) {
-    socket.send(hello_of(id, {}, listens));
+         bool listens = false, int receive_bytes = 0, const std::string& group = {},
+         std::uint32_t start_peers = 0)
+      : socket(address, receive_bytes, id, net::Purpose::kControl, group), incarnation(id) {
+    wire::Hello hello = hello_of(id, {}, listens);
+    hello.start_peers = start_peers;
+    socket.send(hello);
     welcome = socket.await<wire::Welcome>();
     socket.send(wire::Resume{std::move(open), {}});
   }

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/last_record.h"
@@ -23,6 +25,7 @@ using base::Status;
 
 constexpr std::int64_t kApplicationId = 0x6A63636C;  // "jccl"
 constexpr std::int64_t kFormat = 1;
+constexpr std::string_view kGroupEnd = ".group";
 
 struct CloseDb {
   void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
@@ -41,6 +44,8 @@ class SqliteStore : public StateStore {
   base::Result<std::vector<wire::Row>> load() override;
   Status append(const std::vector<wire::Row>& rows) override;
   Status truncate(std::uint64_t last) override;
+  base::Result<std::unique_ptr<StateStore>> of_group(const std::string& name,
+                                                     const StoreOptions& options) override;
 
  private:
   Status adopt();
@@ -248,7 +253,36 @@ Status SqliteStore::truncate(std::uint64_t last) {
   return status.ok() ? status : fail_for_good(std::move(status));
 }
 
+std::size_t groups_beside(const std::filesystem::path& run) {
+  const std::string begin = run.filename().string() + ".";
+  const auto folder = run.has_parent_path() ? run.parent_path() : std::filesystem::path(".");
+  std::size_t count = 0;
+  std::error_code error;
+  for (auto file = std::filesystem::directory_iterator(folder, error);
+       !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    count += name.starts_with(begin) && name.ends_with(kGroupEnd);
+  }
+  return count;
+}
+
+base::Result<std::unique_ptr<StateStore>> SqliteStore::of_group(const std::string& name,
+                                                                const StoreOptions& options) {
+  const std::string file = JCCL_PLANTED("groups-share-a-journal") ? file_of_group(path_, "all")
+                                                                  : file_of_group(path_, name);
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    const std::size_t journals = groups_beside(path_);
+    if (journals >= base::kGroupJournalsMax) return too_many_groups(journals);
+  }
+  return open_sqlite_store(file, options);
+}
+
 }  // namespace
+
+std::string file_of_group(const std::string& path, const std::string& group) {
+  return base::cat(path, ".", group, kGroupEnd);
+}
 
 std::optional<std::string> sqlite_path(std::string_view where) {
   constexpr std::string_view kSqlite = "sqlite:";

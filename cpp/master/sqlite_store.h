@@ -14,5 +14,7 @@ namespace jccl::master {
 std::optional<std::string> sqlite_path(std::string_view where);  // of "sqlite:PATH"
 base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path,
                                                             const StoreOptions& options);
+// The file of a group's journal, beside the run's. None that SQLite keeps beside another ends so.
+std::string file_of_group(const std::string& path, const std::string& group);
 
 }  // namespace jccl::master

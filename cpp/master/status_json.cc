@@ -136,6 +136,13 @@ json::object plan_json(const PlanView& plan) {
 
 std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
                           const PlanCache& planner, Audience audience) {
+  json::array groups;
+  for (const DriverFacts::Group& group : facts.groups) {
+    groups.push_back({{"group", group.name},
+                      {"sites", group.sites},
+                      {"connections", group.connections},
+                      {"journal_sequence", group.journal_sequence}});
+  }
   json::object out = {{"run", facts.run},
                       {"address", facts.address},
                       {"version", wire::kVersion},
@@ -154,7 +161,9 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"answers_made", facts.answers_made},
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},
-                      {"failure", facts.failure}};
+                      {"failure", facts.failure},
+                      {"group", facts.group},
+                      {"groups", std::move(groups)}};
   json::array peers, tags, plans, bans, tokens;
   for (const auto& ban : view.bans) {
     if (bans.size() < kRowsMax) bans.emplace_back(ban_json(ban));

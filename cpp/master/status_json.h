@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "master/plan_cache.h"
 #include "protocol/master/master_machine.h"
@@ -27,6 +28,13 @@ struct DriverFacts {
   std::size_t pending = 0;             // sockets that have not said hello
   std::uint64_t strangers_closed = 0;  // refused, late, excess or garbage
   std::string failure;                 // empty while serving
+  std::string group;                   // empty: of the run itself
+  struct Group {
+    std::string name;
+    std::size_t sites = 0, connections = 0;
+    std::uint64_t journal_sequence = 0;
+  };
+  std::vector<Group> groups;  // of the run, that are open
   bool tls = false;
 };
 

@@ -18,6 +18,8 @@
 
 namespace jccl::master {
 
+struct StoreOptions;
+
 class StateStore {
  public:
   virtual ~StateStore() = default;
@@ -31,7 +33,13 @@ class StateStore {
   // ok as long as no other master can have taken over. Asked before anything is told, and while
   // nothing happens; kEvicted is final.
   virtual base::Status held() { return {}; }
+  // The journal of a group of the run, made if there is none: kept beside this one, and the
+  // master's as long as this one is. `name` is a group's (net/security/group_name.h). Codes: kLimit
+  // (there are kGroupJournalsMax), those of open_store().
+  virtual base::Result<std::unique_ptr<StateStore>> of_group(const std::string& name,
+                                                             const StoreOptions& options) = 0;
 };
+base::Status too_many_groups(std::size_t journals);  // of_group()'s kLimit
 
 struct StoreOptions {
   std::string address;                          // where this master will serve, for others to read

@@ -103,6 +103,11 @@ void master_families(const json::object& status, double age_s, Text* text) {
              number(status, "epoch"));
   text->only("jccl_min_peers", "gauge", "Sites that every commit needs.",
              number(status, "min_peers"));
+  text->family("jccl_group_sites", "gauge", "Sites that are members of an open group of the run.");
+  for (const json::value& one : list(status, "groups")) {
+    const json::object& group = one.as_object();
+    text->sample(number(group, "sites"), {{"group", words(group, "group")}});
+  }
 }
 
 void one_per_peer(const json::object& status, Text* text, std::string_view name,

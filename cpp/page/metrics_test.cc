@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kStatus[] = R"({"run":"ab","version":20,"epoch":7,"uptime_s":12.5,"failure":"",
   "journal":{"store":"memory:","sequence":31},"memory":{"held":5,"max":40},"min_peers":2,
-  "connections":3,"pending":1,"strangers_closed":4,"peers_left_out":0,
+  "groups":[{"group":"west","sites":2}],"connections":3,"pending":1,"strangers_closed":4,"peers_left_out":0,
   "peers":[{"id":1,"site":"a","shard":0,"incarnation":"01","connected":true,"admitted":true,
             "silent_s":0.25,"progress_bytes":900,"trouble":"","faults":"","waiting_for":"b"},
            {"id":2,"site":"b","shard":0,"incarnation":"02","connected":false,"admitted":true,
@@ -43,6 +43,7 @@ TEST(MetricsTest, a_run_is_told_by_names_that_are_documented) {
         "jccl_master_snapshot_age_seconds 0.5",
         "jccl_master_journal_records_total 31",
         "jccl_epoch 7",
+        R"(jccl_group_sites{group="west"} 2)",
         R"(jccl_peers{state="member"} 1)",
         R"(jccl_peers{state="lost"} 1)",
         R"(jccl_peer_silent_seconds{site="a",shard="0",incarnation="01"} 0.25)",

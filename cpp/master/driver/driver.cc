@@ -38,9 +38,18 @@ protocol::HistoryLine opening_line(const std::string& run, const std::string& ad
 }  // namespace
 
 Master::Driver::Driver(MasterConfig config)
-    : config_(std::move(config)), recorder_(config_.record.empty() ? 0 : config_.record_bytes) {}
+    : config_(std::move(config)),
+      own_loop_(std::make_unique<net::Loop>()),
+      loop_(*own_loop_),
+      recorder_(config_.record.empty() ? 0 : config_.record_bytes) {}
 
-Master::Driver::~Driver() { stop(); }
+Master::Driver::~Driver() {
+  if (group_.empty()) {
+    stop();
+  } else {
+    halt();
+  }
+}
 
 protocol::MasterOptions Master::Driver::machine_options() const {
   protocol::MasterOptions options;
@@ -87,6 +96,10 @@ Status Master::Driver::open_journal() {
 
 Status Master::Driver::recover() {
   if (const Status opened = open_journal(); !opened.ok()) return opened;
+  return read_journal();
+}
+
+Status Master::Driver::read_journal() {
   auto rows = store_->load();
   if (!rows.ok()) return rows.status();
   auto chain = wire::walk(rows.value(), run_known_ ? &run_ : nullptr);
@@ -111,7 +124,7 @@ Status Master::Driver::recover() {
     if (!fresh.ok()) return fresh.status();
     run_ = fresh.value();
   }
-  if (config_.token.empty()) credentials_ = net::Credentials::plain(run_);
+  if (config_.token.empty() && group_.empty()) credentials_ = net::Credentials::plain(run_);
   const auto has_token = [](const wire::Record& record) {
     return std::holds_alternative<wire::TokenRecord>(record);
   };
@@ -182,12 +195,7 @@ Status Master::Driver::open() {
   first.journal.clear();
   loop_.start();
   loop_.call([this, &first] {
-    // Its two times, of this run and of the world, are of one moment: so not before the disk.
-    first.history.insert(
-        first.history.begin(),
-        opening_line(run_text_, address_, without_password(config_.store), journal_sequence_));
-    arm(first.wake);
-    carry_out(std::move(first));
+    begin(std::move(first));
     watch_store();
   });
   if (page_ != nullptr) {
@@ -195,6 +203,15 @@ Status Master::Driver::open() {
     page_->start({run_text_, started_, unix_milliseconds() - since_ms});
   }
   return {};
+}
+
+void Master::Driver::begin(protocol::MasterEffects first) {
+  // Its two times, of this run and of the world, are of one moment: so not before the disk.
+  first.history.insert(
+      first.history.begin(),
+      opening_line(run_text_, address_, without_password(config_.store), journal_sequence_));
+  arm(first.wake);
+  carry_out(std::move(first));
 }
 
 double Master::Driver::uptime_s() const {
@@ -206,6 +223,7 @@ void Master::Driver::stop() {
   stopped_ = true;
   if (page_ != nullptr) page_->stop();  // it asks the loop
   loop_.stop();
+  groups_.clear();
   probes_.clear();
   conns_.clear();
   closing_.clear();
@@ -214,7 +232,7 @@ void Master::Driver::stop() {
   history_.reset();
 }
 
-void Master::Driver::on_accepted(net::Accepted accepted) {
+Master::Driver::ConnId Master::Driver::on_accepted(net::Accepted accepted) {
   const ConnId id = next_conn_++;
   net::FramedOptions options;
   options.sent_bytes_max = base::kRosterBytesMax;
@@ -224,11 +242,17 @@ void Master::Driver::on_accepted(net::Accepted accepted) {
   options.memory = memory_;
   Conn& conn = conns_[id];
   conn.network = std::move(accepted.network);
+  conn.group = accepted.stream->remote().group;
+  if (group_.empty() && !conn.group.empty()) {
+    conn.adopt_by = accepted.adopt_by;
+    conn.pending = options.pending;
+  }
   conn.shown = shown_by(*accepted.stream);
   conn.stream =
       std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
   conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
                      [this, id](const Status& status) { on_closed(id, status); });
+  return id;
 }
 
 void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
@@ -262,6 +286,7 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
     (void)conn.stream->send(wire::encode(wire::Refuse{no.code, no.text}));
     return retire(id, true);
   }
+  if (conn.group != group_) return hand_over(id, std::move(message));
   if (asks) return answer_status(id);
   if (hello != nullptr) conn.life = hello->incarnation;
   conn.greeted = true;
@@ -272,8 +297,11 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
 // What keeps a connection out by its first message, before the machine hears of it.
 Status Master::Driver::objection(const Conn& conn, const wire::Message& first) {
   const std::string& token = conn.shown.token;
+  const bool elsewhere = conn.group != group_ && !JCCL_PLANTED("groups-know-no-bans");
+  if (elsewhere && machine_->is_revoked(token)) return protocol::revoked_status(token);
   if (const auto* hello = std::get_if<wire::Hello>(&first)) {
-    const Status fits = net::admits(token, hello->site);
+    Status fits = net::admits(token, hello->site);
+    if (fits.ok() && elsewhere) fits = machine_->objects_to(*hello, conn.shown);
     if (!fits.ok() || token.empty() || conn.shown.may_order) return fits;
     const std::string site = net::site_digest(hello->site);
     if (net::is_for(token, site)) return {};
@@ -314,10 +342,10 @@ protocol::Shown Master::Driver::shown_by(const net::ByteStream& stream) const {
 void Master::Driver::hold_back(ConnId id, base::Duration wait) {
   if (wait == 0 || JCCL_PLANTED("messages-not-charged")) return;
   conns_.at(id).stream->pause();
-  loop_.run_after(wait, [this, id] {
-    const auto found = conns_.find(id);
-    if (found != conns_.end()) found->second.stream->resume();
-  });
+  loop_.run_after(wait, while_here([this, id] {
+                    const auto found = conns_.find(id);
+                    if (found != conns_.end()) found->second.stream->resume();
+                  }));
 }
 
 void Master::Driver::on_closed(ConnId id, const Status& status) {
@@ -369,13 +397,15 @@ void Master::Driver::evict(std::string site) {
 }
 
 Status Master::Driver::failure() const {
+  if (run_driver_ != nullptr) return run_driver_->failure();
   const std::lock_guard lock(failure_guard_);
   return failure_;
 }
 
 // Names and texts in it may be anybody's.
 void Master::Driver::log(const std::string& text) {
-  const std::string line = base::printable(text);
+  const std::string line =
+      base::printable(group_.empty() ? text : cat("group ", group_, ": ", text));
   if (config_.log) return config_.log(line);
   std::fprintf(stderr, "jccl-master: %s\n", line.c_str());
 }

@@ -1,10 +1,13 @@
 // Carries out what the master machine decides: sockets in, decoded messages to the machine, its
 // effects out, in the order journal (durable), sends, closes. Decides nothing itself.
+// A group of the run has a driver of its own, on the same loop: the run's driver makes it, hands it
+// the connections that ask for the group, and closes it (driver_groups.cc).
 // Confined to its loop's thread once started, save where said otherwise.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,6 +39,7 @@ namespace jccl::master {
 class Master::Driver {
  public:
   explicit Driver(MasterConfig config);
+  Driver(Driver& run, const std::string& group);  // of a group
   ~Driver();
 
   base::Status open();           // store, journal, machine, listener, thread
@@ -53,7 +57,10 @@ class Master::Driver {
   using ConnId = protocol::ConnId;
   struct Conn {
     std::unique_ptr<net::FramedStream> stream;
-    std::string network;         // whose quotas it shares
+    std::string network;      // whose quotas it shares
+    std::string group;        // of the run, that it asks for
+    base::Time adopt_by = 0;  // … and what its first word needs there
+    std::shared_ptr<net::PendingPlace> pending;
     bool greeted = false;        // its Hello went to the machine
     wire::Incarnation life = 0;  // that its Hello names
     protocol::Shown shown;       // who it has proved to be, and by which token
@@ -68,11 +75,13 @@ class Master::Driver {
   base::Status read_max_rate() const;
   base::Status read_audit() const;
   base::Status recover();
+  base::Status read_journal();
+  void begin(protocol::MasterEffects first);  // its records are durable
   base::Status listen();
   void set_address(std::uint16_t port);
   protocol::MasterOptions machine_options() const;
 
-  void on_accepted(net::Accepted accepted);
+  ConnId on_accepted(net::Accepted accepted);
   void on_frame(ConnId id, base::ByteView bytes);
   void on_closed(ConnId id, const base::Status& status);
   void first_word(ConnId id, wire::Message message);
@@ -82,6 +91,26 @@ class Master::Driver {
   void drop_stranger(ConnId id, const std::string& why);
   void retire(ConnId id, bool last_words);
   void sweep();
+
+  // driver_groups.cc
+  base::Status open_group();
+  base::Result<Driver*> group_for(const Conn& conn, const wire::Message& first);
+  base::Status room_for_group() const;
+  void hand_over(ConnId id, wire::Message first);
+  void close_deserted_groups();
+  bool is_deserted() const;
+  void tell_groups(const std::vector<wire::Record>& records);
+  void put_out(const std::function<bool(const protocol::PeerView&)>& whom);
+  void halt();
+  void bound_members();
+  std::vector<Driver*> all_drivers();
+  // Runs `fn` unless this is gone by then: a group may be, while the loop goes on.
+  template <typename Fn>
+  auto while_here(Fn fn) {
+    return [weak = std::weak_ptr<bool>(here_), fn = std::move(fn)] {
+      if (!weak.expired()) fn();
+    };
+  }
 
   void enqueue(protocol::MasterEvent event);
   void pump();
@@ -117,6 +146,9 @@ class Master::Driver {
   void tell_page(const std::vector<protocol::HistoryLine>& lines);
   void mark_round(const wire::Message& message);
 
+  Driver* const run_driver_ = nullptr;  // of a group: the run's
+  const std::string group_;             // "": the run itself
+  const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   MasterConfig config_;  // as given, and with what the profile says
   protocol::Straggler straggler_ = protocol::Straggler::kWait;
   net::Credentials credentials_;
@@ -132,7 +164,8 @@ class Master::Driver {
   bool run_known_ = false;
   std::string run_text_, address_;
 
-  net::Loop loop_;
+  const std::unique_ptr<net::Loop> own_loop_;
+  net::Loop& loop_;
   std::unique_ptr<StateStore> store_;
   wire::ChainWriter writer_;
   std::uint64_t journal_sequence_ = 0;
@@ -179,6 +212,10 @@ class Master::Driver {
   mutable std::mutex failure_guard_;
   base::Status failure_;
   bool stopped_ = false;
+
+  std::map<std::string, std::unique_ptr<Driver>> groups_;  // that are open
+  net::TimerId groups_timer_ = 0;
+  base::Time deserted_since_ = base::kNever;  // of a group
 };
 
 }  // namespace jccl::master

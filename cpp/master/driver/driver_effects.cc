@@ -83,7 +83,7 @@ void Master::Driver::enqueue(protocol::MasterEvent event) {
   inbox_.push_back(std::move(event));
   if (pump_posted_) return;
   pump_posted_ = true;  // events of one turn of the loop share one durable append
-  loop_.post([this] { pump(); });
+  loop_.post(while_here([this] { pump(); }));
 }
 
 void Master::Driver::pump() {
@@ -170,6 +170,7 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
   const Status written = history_->write(effects.history, loop_.now());
   if (!written.ok()) log(written.text);
   if (const std::string what = protocol::fault_in(effects); !what.empty()) record_fault(what);
+  tell_groups(effects.journal);
 }
 
 // Who was given up, and why, is for the log too, not only for the history.
@@ -241,7 +242,7 @@ void Master::Driver::close_unread(ConnId id, const std::string& why) {
 void Master::Driver::know_members(const wire::EpochRecord& epoch) {
   members_.clear();
   for (const wire::Member& member : epoch.members) members_[member.incarnation] = member.key;
-  memory_->max = config_.limits.memory_bytes + members_.size() * config_.limits.member_bytes;
+  bound_members();
 }
 
 // Of what a member makes it hold so much is the member's: a Roster for everybody must not put
@@ -257,25 +258,37 @@ std::size_t Master::Driver::beyond_its_own(const Conn& conn) const {
 // The greediest key goes first, by its greediest connection: who opens many is no better off.
 void Master::Driver::bound_memory() {
   bounding_ = false;
-  while (memory_->bytes > memory_->max && !conns_.empty()) {
+  while (memory_->bytes > memory_->max) {
+    struct Holder {
+      Driver* of;
+      ConnId id;
+      wire::PublicKey key;
+      std::size_t bytes;
+    };
+    std::vector<Holder> holders;
     std::map<wire::PublicKey, std::size_t> of_key;
-    for (const auto& [id, conn] : conns_) of_key[conn.shown.key] += beyond_its_own(conn);
-    const auto weight = [&](const auto& entry) {
-      const std::size_t own = beyond_its_own(entry.second);
-      return std::pair(JCCL_PLANTED("greedy-by-connection") ? own : of_key[entry.second.shown.key],
-                       own);
+    for (Driver* driver : all_drivers()) {
+      for (const auto& [id, conn] : driver->conns_) {
+        holders.push_back({driver, id, conn.shown.key, driver->beyond_its_own(conn)});
+        of_key[conn.shown.key] += holders.back().bytes;
+      }
+    }
+    const auto weight = [&](const Holder& one) {
+      return std::pair(JCCL_PLANTED("greedy-by-connection") ? one.bytes : of_key[one.key],
+                       one.bytes);
     };
     const auto greediest =
-        std::max_element(conns_.begin(), conns_.end(),
-                         [&](const auto& a, const auto& b) { return weight(a) < weight(b); });
-    if (weight(*greediest).second == 0) return;  // what was counted is free by now
-    const Conn& conn = greediest->second;
-    const net::ByteStream* stream = conn.stream->stream();
-    close_unread(greediest->first,
-                 cat(stream == nullptr ? "a peer" : stream->remote_text(), " with the key ",
-                     base::to_hex(conn.shown.key).substr(0, 16), "… makes this hold ",
-                     of_key[conn.shown.key], " of ", memory_->bytes, " bytes, ", memory_->max,
-                     " are allowed for all"));
+        std::max_element(holders.begin(), holders.end(),
+                         [&](const Holder& a, const Holder& b) { return weight(a) < weight(b); });
+    // What was counted may be free by now.
+    if (greediest == holders.end() || greediest->bytes == 0) return;
+    const Driver& of = *greediest->of;
+    const net::ByteStream* stream = of.conns_.at(greediest->id).stream->stream();
+    greediest->of->close_unread(
+        greediest->id, cat(stream == nullptr ? "a peer" : stream->remote_text(), " with the key ",
+                           base::to_hex(greediest->key).substr(0, 16), "… makes this hold ",
+                           of_key[greediest->key], " of ", memory_->bytes, " bytes, ", memory_->max,
+                           " are allowed for all"));
   }
 }
 
@@ -300,7 +313,7 @@ void Master::Driver::start_probe(wire::Incarnation incarnation,
   const std::uint64_t id = next_probe_++;
   probes_[id] = net::probe(loop_, std::move(listeners), policy_for(incarnation), kProbeMax,
                            [this, id, incarnation](bool refused) {
-                             loop_.post([this, id] { probes_.erase(id); });
+                             loop_.post(while_here([this, id] { probes_.erase(id); }));
                              enqueue(protocol::ProbeAnswer{incarnation, refused});
                            });
 }
@@ -336,6 +349,9 @@ void Master::Driver::watch_store() {
 
 // Never retried: after a failed write nobody knows what the disk holds. A new start reads it.
 void Master::Driver::fail(Status status) {
+  if (run_driver_ != nullptr) {
+    return run_driver_->fail({status.code, cat("group ", group_, ": ", status.text)});
+  }
   const bool fenced = status.code == Code::kEvicted;
   {
     const std::lock_guard lock(failure_guard_);
@@ -343,15 +359,10 @@ void Master::Driver::fail(Status status) {
                 cat(fenced ? "fenced" : "the journal failed", ", the master stops: ", status.text)};
   }
   listener_.reset();
-  conns_.clear();
-  closing_.clear();
-  probes_.clear();
-  inbox_.clear();
-  loop_.cancel(alarm_);
-  loop_.cancel(held_timer_);
+  for (Driver* driver : all_drivers()) driver->halt();
   log(failure_.text);
   record_fault(failure_.text);
-  store_.reset();  // what it holds is for the next master
+  for (Driver* driver : all_drivers()) driver->store_.reset();  // it is for the next master
   if (config_.on_failure) config_.on_failure(failure_);
 }
 

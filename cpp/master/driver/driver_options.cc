@@ -18,6 +18,9 @@ Status Master::Driver::read_config() {
   if (config_.min_peers < 1 || config_.start_peers < 1) {
     return {Code::kInvalid, "start_peers and min_peers are at least 1"};
   }
+  if (config_.max_groups > base::kGroupsMax) {
+    return {Code::kInvalid, cat("max_groups is 0 to ", base::kGroupsMax)};
+  }
   Status named = read_profile();
   if (named.ok()) named = read_straggler();
   if (named.ok()) named = read_weight_max();

@@ -19,8 +19,9 @@ constexpr std::size_t kRunDigits = 8;  // of a run, in a file's name
 }  // namespace
 
 Status Master::Driver::open_recordings() {
-  auto folder =
-      net::Recordings::open(config_.record, cat("master-", run_text_.substr(0, kRunDigits)));
+  auto folder = net::Recordings::open(
+      config_.record,
+      cat("master-", run_text_.substr(0, kRunDigits), group_.empty() ? "" : "-", group_));
   if (!folder.ok()) return folder.status();
   recordings_ = std::move(folder.value());
   return {};

@@ -43,6 +43,11 @@ std::string Master::Driver::status_now(Audience audience) {
   facts.strangers_closed = strangers_closed_;
   facts.failure = failure().text;
   facts.tls = credentials_.tls;
+  facts.group = group_;
+  for (const auto& [name, group] : groups_) {
+    facts.groups.push_back(
+        {name, group->machine_->sites(), group->conns_.size(), group->journal_sequence_});
+  }
   if (listener_ != nullptr) {
     const net::ListenerStats stats = listener_->stats();
     facts.pending = stats.pending;

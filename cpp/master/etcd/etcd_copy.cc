@@ -27,11 +27,11 @@ std::string hex16(std::uint64_t v) {
 
 }  // namespace
 
-EtcdKeys::EtcdKeys(const std::string& prefix)
+EtcdKeys::EtcdKeys(const std::string& prefix, const std::string& group)
     : leader(prefix + "/leader"),
-      journal(prefix + "/journal"),
-      rows(prefix + "/rows/"),
-      rows_end(prefix + "/rows0") {}  // '0' follows '/'
+      journal(prefix + (group.empty() ? "/journal" : "/group-journals/" + group)),
+      rows(prefix + (group.empty() ? "/rows/" : "/group-rows/" + group + "/")),
+      rows_end(rows.substr(0, rows.size() - 1) + "0") {}  // '0' follows '/'
 
 std::string EtcdKeys::row(std::uint64_t sequence) const { return rows + hex16(sequence); }
 

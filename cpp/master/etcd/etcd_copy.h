@@ -4,6 +4,8 @@
 //                    term: every write is fenced by it.
 //   /journal         the format; another revision is another journal, after all was wiped
 //   /rows/<16 hex>   the rows of one append, named by the first one's sequence; never overwritten
+// and of each group of the run, whose term is the run's:
+//   /group-journals/<group>, /group-rows/<group>/<16 hex>
 // Pure.
 #pragma once
 
@@ -20,7 +22,7 @@ namespace jccl::master {
 inline constexpr std::string_view kEtcdFormat = "jccl journal 1";
 
 struct EtcdKeys {
-  explicit EtcdKeys(const std::string& prefix);
+  explicit EtcdKeys(const std::string& prefix, const std::string& group = {});
   std::string row(std::uint64_t sequence) const;
   const std::string leader, journal, rows, rows_end;
 };

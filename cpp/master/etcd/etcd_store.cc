@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/etcd/etcd_copy.h"
@@ -48,11 +49,22 @@ class EtcdStore final : public StateStore {
         copy_(EtcdKeys(where_.prefix)),
         valve_(kComplaintInterval) {}
 
+  EtcdStore(const EtcdStore& run, const std::string& group, StoreOptions options)
+      : where_(run.where_),
+        options_(std::move(options)),
+        copy_(EtcdKeys(where_.prefix, group)),
+        lease_(run.lease_),
+        term_(run.term_),
+        valve_(kComplaintInterval) {}
+
   Status open();
+  Status open_group();
   Result<std::vector<wire::Row>> load() override;
   Status append(const std::vector<wire::Row>& rows) override;
   Status truncate(std::uint64_t last) override;
   Status held() override;
+  Result<std::unique_ptr<StateStore>> of_group(const std::string& name,
+                                               const StoreOptions& options) override;
 
  private:
   const EtcdKeys& keys() const { return copy_.keys(); }
@@ -74,8 +86,8 @@ class EtcdStore final : public StateStore {
   const StoreOptions options_;
   std::unique_ptr<EtcdHttp> http_;
   EtcdCopy copy_;
-  std::unique_ptr<EtcdLease> lease_;
-  std::uint64_t term_ = 0;  // creation revision of our leader key
+  std::shared_ptr<EtcdLease> lease_;  // of the run and its groups
+  std::uint64_t term_ = 0;            // creation revision of our leader key
   std::uint32_t page_ = kGroupsPerPage;
   LogValve valve_;
   std::string announced_;
@@ -202,6 +214,35 @@ Status EtcdStore::read_the_rest() {
     copy_.forget();  // rows went that were read long ago
   }
   return {Code::kDamaged, cat(keys().rows, " holds other keys than rows")};
+}
+
+// By the lease and the term of the run: whoever leads it leads its groups.
+Result<std::unique_ptr<StateStore>> EtcdStore::of_group(const std::string& name,
+                                                        const StoreOptions& options) {
+  if (const Status still = held(); !still.ok()) return still;
+  auto store = std::make_unique<EtcdStore>(*this, name, options);
+  if (const Status opened = store->open_group(); !opened.ok()) return opened;
+  return std::unique_ptr<StateStore>(std::move(store));
+}
+
+Status EtcdStore::open_group() {
+  auto http = EtcdHttp::open(where_);
+  if (!http.ok()) return http.status();
+  http_ = std::move(http.value());
+  if (const Status read = read_the_rest(); !read.ok()) return read;
+  if (copy_.journal_mod() != 0) return {};
+  EtcdTxn txn;
+  txn.then = {EtcdRange{cat(where_.prefix, "/group-journals/"),
+                        cat(where_.prefix, "/group-journals0"), 0, true}};
+  const auto count = ask(txn, lease_->until());
+  if (!count.ok()) return count.status();
+  const std::size_t journals = count.value().found[0].count;
+  if (journals >= base::kGroupJournalsMax) return too_many_groups(journals);
+  txn.when = {{keys().leader, EtcdCompare::Of::kCreate, term_}};
+  txn.then = {EtcdPut{keys().journal, std::string(kEtcdFormat)}};
+  const auto made = ask(txn, lease_->until());
+  if (!made.ok()) return made.status();
+  return read_the_rest();  // whoever leads now has seen to it
 }
 
 Result<std::vector<wire::Row>> EtcdStore::load() {

@@ -218,6 +218,8 @@ function showAll(whole) {
   say(status.failure ? "failed: " + status.failure : stale ? "the master has not answered for " + span(whole.age_s) : "live", status.failure || stale ? "bad" : "good");
   const members = status.peers.filter((peer) => peer.admitted).length + status.peers_left_out;
   const facts = [["members", members], ["epoch", status.epoch], ["up", span(status.uptime_s)], ["master", status.address], ["journal", status.journal.sequence + " records"], ["memory", bytes(status.memory.held)], ["strangers closed", status.strangers_closed]];
+  const groups = (status.groups || []).map((one) => one.group + " (" + one.sites + ")");
+  if (groups.length > 0) facts.push(["groups (sites)", groups.join(", ")]);
   fill("facts", facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
   showPeers(whole);
   showWaits(status);

@@ -105,11 +105,15 @@ std::string Conduct::barred(const ProcessRecord& process) const {
     return spent->text;
   }
   if (std::string other = seats().key_elsewhere(process); !other.empty()) return other;
-  const bool listed = options().listed.count(process.key) > 0 || ledger().let_in(process.key);
-  if (options().admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
-    return cat("waits for an operator: jccl admit ", base::to_hex(process.key));
+  return not_let_in(process.key);
+}
+
+std::string Conduct::not_let_in(const wire::PublicKey& key) const {
+  const bool listed = options().listed.count(key) > 0 || ledger().let_in(key);
+  if (options().admission != Admission::kListed || listed || JCCL_PLANTED("list-not-looked-at")) {
+    return {};
   }
-  return {};
+  return cat("waits for an operator: jccl admit ", base::to_hex(key));
 }
 
 std::string Conduct::kept_outside(const ProcessRecord& process) const {

@@ -28,6 +28,7 @@ class Conduct : public Room<Conduct> {
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const ProcessRecord& process) const;
   std::string barred(const ProcessRecord& process) const;
+  std::string not_let_in(const wire::PublicKey& key) const;  // why; empty: it may be a member
   void open_gates();
   void remember_bans();
   void note_entry(const ProcessRecord& process);

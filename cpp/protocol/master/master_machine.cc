@@ -376,5 +376,14 @@ base::Status MasterMachine::reserved(
   return state_->reserved(site, key, is_its_own);
 }
 bool MasterMachine::is_revoked(const std::string& token) const { return state_->is_revoked(token); }
+base::Status MasterMachine::objects_to(const wire::Hello& hello, const Shown& shown) const {
+  if (const auto no = state_->unwelcome(hello, shown)) return *no;
+  const std::string why = state_->not_let_in(shown.key);
+  return why.empty() ? base::Status() : base::Status{base::Code::kBanned, why};
+}
+std::size_t MasterMachine::sites() const { return state_->ledger_.sites(); }
+bool MasterMachine::is_deserted() const {
+  return state_->processes_.empty() && state_->ledger_.members().empty();
+}
 
 }  // namespace jccl::protocol

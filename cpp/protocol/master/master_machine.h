@@ -198,6 +198,12 @@ class MasterMachine {
   base::Status reserved(const std::string& site, const wire::PublicKey& key,
                         const std::function<bool(const std::string&)>& is_its_own) const;
 
+  // What this machine's run has against a peer that asks for a group of it: a ban, a spent or
+  // revoked token, a key that nobody has let in. ok: nothing.
+  base::Status objects_to(const wire::Hello& hello, const Shown& shown) const;
+  std::size_t sites() const;  // of its members
+  bool is_deserted() const;   // no process is here, nor awaited
+
   // For searches through all interleavings (canonical.cc): a second machine that goes on from here,
   // and a 128-bit digest of everything that decides its behaviour. Texts for people are not in it.
   MasterMachine clone() const;
