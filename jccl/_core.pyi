@@ -127,12 +127,14 @@ class Communicator:
         master: str,
         token: str = "",
         insecure: bool = False,
+        group: str = "",
         site: str = "",
         shard: int = 0,
         shards: int = 1,
         bind: str = "",
         advertise: Sequence[str] = (),
         key_file: str = "",
+        keys_of: Communicator | None = None,
         start_peers: int = 0,
         stripes: int = 0,
         max_rate: float = 0,
@@ -260,6 +262,7 @@ class Master:
         record: str = "",
         http: str = "",
         record_mib: int = 4,
+        max_groups: int = 64,
         weight_max: float = 1e6,
         max_rate: float = 0,
         audit: float = 0.0,
@@ -284,7 +287,12 @@ class Master:
         """Idempotent."""
 
 def query_status(
-    master: str, *, token: str = "", insecure: bool = False, timeout: float = 5.0
+    master: str,
+    *,
+    token: str = "",
+    insecure: bool = False,
+    timeout: float = 5.0,
+    group: str = "",
 ) -> str:
     """The status JSON of a master elsewhere. Raises CoreError."""
 
@@ -298,6 +306,7 @@ def give_order(
     token: str = "",
     insecure: bool = False,
     timeout: float = 5.0,
+    group: str = "",
 ) -> str:
     """An operator's order; what was done, in words. Raises CoreError."""
 

@@ -39,15 +39,20 @@ class Site(Group):
         name: alike on all peers of the site. Default JCCL_SITE, else a site of its own.
         shard: index of this peer in the site, from 0. Default JCCL_SHARD, else 0.
         shards: number of peers of the site. Default JCCL_SHARDS, else 1.
+        group: join this group of the run alone, see `group` of a communicator. Default
+            JCCL_GROUP, else "": the run itself.
     """
 
     name: str | None = None
     shard: int | None = None
     shards: int | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         check_text("site", self.name)
         refuse_secret("site", self.name)
+        check_text("group", self.group)
+        refuse_secret("group", self.group)
         check_kind(numbers.Integral, shard=self.shard, shards=self.shards)
         _check_from(0, "an index", shard=self.shard)
         _check_from(1, "a number of peers", shards=self.shards)

@@ -11,6 +11,7 @@ import functools
 import inspect
 import logging
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -25,7 +26,8 @@ from jccl._groups import grouped
 from jccl._host import HostLeaves
 from jccl._host_calls import SHOWN as SHOWN
 from jccl._host_calls import Handle as Handle
-from jccl._options import Restore, check_seconds, check_tag, number_of_wish
+from jccl._options import Restore, check_seconds, check_tag, check_text, number_of_wish
+from jccl._peer_options import Transport
 from jccl._results import HasRegistryId, Reduced, Started
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
@@ -69,6 +71,9 @@ class Communicator:
         self.route = route  # how programs reach it; "": as their backend does
         self.registry_id: int = core.registry_id
         self.watcher = watcher
+        self.joins_group: Callable[..., Communicator] | None = None  # set by `connect`
+        self._groups: dict[str, Communicator] = {}  # by name
+        self._groups_lock = threading.Lock()
         # At exit too: peers that stay must not take a finished process for a dead one.
         self._closer = weakref.finalize(self, _close_quietly, core, watcher)
         _OPEN[self.registry_id] = self
@@ -205,6 +210,50 @@ class Communicator:
     def revision(self, tag: str = "state") -> int:
         return int(self.core.revision(tag))
 
+    # ---- groups ----------------------------------------------------------------------
+
+    def group(
+        self,
+        name: str,
+        *,
+        start_peers: int | None = None,
+        transport: Transport | None = None,
+    ) -> Communicator:
+        """A communicator for the peers of this run that ask for the group of this name.
+
+        A group is a run of its own that the same master serves: its members, tags,
+        rounds and states are its own, and a peer that is lost there is lost nowhere
+        else. This process joins it as the same site, by the same token, key and
+        options, and leaves it when this communicator is closed. The first peer that
+        asks makes the group. Asked again, the same communicator is returned. Call it
+        outside compiled programs.
+
+        Args:
+            name: up to 64 letters, digits, "-", "_" and ".", the first a letter or
+                digit.
+            start_peers: number of sites of the group that its first round waits for;
+                None: 1.
+            transport: how others reach the group's communicator, if not as this one.
+
+        Errors:
+            InvalidError (name, or a port that this communicator has), LimitError (the
+            master has as many groups as it may), BannedError, and those of `connect`.
+        """
+        check_text("group", name)
+        refuse_secret("group", name)
+        if self.joins_group is None or not name:
+            raise errors.InvalidError(
+                "a group has a name, and jccl.connect makes the communicator that joins"
+            )
+        with self._groups_lock:
+            if self.closed:
+                raise errors.ClosedError("the communicator is closed; connect anew")
+            comm = self._groups.get(name)
+            if comm is None or comm.closed:
+                comm = self.joins_group(name, start_peers, transport)
+                self._groups[name] = comm
+            return comm
+
     # ---- about itself ----------------------------------------------------------------
 
     def attributes(self) -> Any:
@@ -281,6 +330,16 @@ class Communicator:
         self._close(sys.exc_info()[0])
 
     def _close(self, on_its_way: type[BaseException] | None) -> None:
+        with self._groups_lock:
+            groups = list(self._groups.values())
+            self._groups.clear()
+        try:
+            for group in groups:
+                group._close(on_its_way)
+        finally:
+            self._close_itself(on_its_way)
+
+    def _close_itself(self, on_its_way: type[BaseException] | None) -> None:
         fault = self.watcher.stop() if self.watcher else None
         _OPEN.pop(self.registry_id, None)
         self._closer.detach()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from jccl import _native, _processes, _watch, callback
 from jccl._faults import typed_errors
 from jccl._groups import Group, grouped
+from jccl._leaving import LEAVE, Policy
 from jccl._leaving import check_policy as check_term
 from jccl._options import check_seconds, check_text
 from jccl._peer_options import (
@@ -22,6 +24,7 @@ from jccl._peer_options import (
     Waits,
 )
 from jccl.communicator import Communicator
+from jccl.errors import InvalidError
 from jccl.settings import connect_options, env_default, read_token
 
 CONNECT_S = 8.0
@@ -45,8 +48,9 @@ def connect(
         master: "host:port", several by commas; default JCCL_MASTER.
         token: a token of the run (or `token_file` of `security`); default JCCL_TOKEN,
             JCCL_TOKEN_FILE. Off loopback one is required unless `insecure`.
-        site: name of this peer's site, or a `jccl.Site`: name, shard, shards. Peers of
-            one site live and die together. Default JCCL_SITE, else a site of its own.
+        site: name of this peer's site, or a `jccl.Site`: name, shard, shards, group.
+            Peers of one site live and die together. Default JCCL_SITE, else a site of
+            its own.
         deadline: seconds, for every call that names none; default JCCL_DEADLINE,
             else 300.
         security: who this peer is. `jccl.Security`: token_file, key_file, insecure.
@@ -81,20 +85,79 @@ def connect(
         {
             **{"master": master, "token": read_token(token, security.token_file)},
             **{"site": place.name, "shard": place.shard, "shards": place.shards},
+            "group": place.group,
             **{name: value for one in groups for name, value in _native_fields(one)},
             "deadline": deadline,
             "connect_timeout": seconds_to_connect(waits.connect_timeout),
         }
     )
-    place_key = options["master"], options["site"], options["shard"]
+    return _join(options, chosen, policy, term)
+
+
+def _join(
+    options: dict[str, Any], route: str, policy: str, term: Policy
+) -> Communicator:
+    """By what `connect` has made of its arguments."""
+    group = options["group"]
+    run = f"{options['master']}, group {group}," if group else options["master"]
+    place_key = run, options["site"], options["shard"]
     _processes.refuse_twice(*place_key)
     with typed_errors():
         core = _native.core().Communicator.connect(**options)
-        name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
+        site = options["site"] or f"peer-{core.attributes().incarnation:016x}"
+    name = f"{site} in group {group}" if group else site
     watcher = _watch.Watcher(core, name, policy, term).start()
-    comm = Communicator(core, chosen, watcher, options["site"])
+    same = {**options, "site": site, "keys_of": core}
+    joins = functools.partial(_join_group, same, route, policy)
+    comm = Communicator(core, route, watcher, options["site"])
+    comm.joins_group = functools.partial(joins, term)
     _processes.joined(comm, *place_key)
     return comm
+
+
+def _join_group(
+    options: dict[str, Any],
+    route: str,
+    policy: str,
+    term: Policy,
+    group: str,
+    start_peers: int | None,
+    transport: Transport | None,
+) -> Communicator:
+    """One more communicator of a process, by the options of its first one."""
+    own = dict(_native_fields(transport)) if transport else {}
+    reach = own if transport else options
+    port = str(reach["bind"] or "").rpartition(":")[2]
+    if transport is None and port.isdigit() and int(port) > 0:
+        raise InvalidError(
+            f"the communicator has the port of bind={options['bind']!r}: give its "
+            "group one of its own, transport=jccl.Transport(bind=…, advertise=…)"
+        )
+    wishes = {"group": group, "start_peers": start_peers or 0}
+    # One handler takes the signal, and one call of a function is enough.
+    calm = {"record_on_signal": False}
+    return _join(
+        {**options, **_whole(own), **wishes, **calm},
+        route,
+        policy,
+        term if isinstance(term, str) else LEAVE,
+    )
+
+
+def _whole(own: dict[str, Any]) -> dict[str, Any]:
+    """What a `jccl.Transport` says, as the native module takes it."""
+    if not own:
+        return own
+    addresses = own["advertise"]
+    if isinstance(addresses, str):
+        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
+    return {
+        **own,
+        "bind": own["bind"] or "",
+        "advertise": list(addresses or ()),
+        "max_rate": float(own["max_rate"] or 0),
+        "day_bytes": float(own["day_bytes"] or 0),
+    }
 
 
 # Fields that this side acts on: the native module does not know them.

@@ -1,9 +1,9 @@
 """Defaults that come from the environment, and the token. Needs neither jax nor numpy.
 
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
-JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
-JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT, JCCL_MAX_RATE,
-JCCL_INSECURE, JCCL_ROUTE, JCCL_ON_FAULT, JCCL_ON_TERM, JCCL_RECORD and
+JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_GROUP,
+JCCL_BIND, JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT,
+JCCL_MAX_RATE, JCCL_INSECURE, JCCL_ROUTE, JCCL_ON_FAULT, JCCL_ON_TERM, JCCL_RECORD and
 JCCL_RECORD_ON_SIGNAL. What neither says a task of Slurm takes from Slurm's environment:
 the site's name, and where the master is.
 """
@@ -104,6 +104,7 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "site": site or "",
         "shard": env_default(given["shard"], "JCCL_SHARD", int) or 0,
         "shards": shards,
+        "group": env_default(given["group"], "JCCL_GROUP") or "",
         "bind": env_default(given["bind"], "JCCL_BIND") or "",
         "advertise": list(addresses or ()),
         "start_peers": env_default(given["start_peers"], "JCCL_START_PEERS", int) or 0,

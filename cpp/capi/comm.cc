@@ -37,6 +37,7 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->key_file = text_or(options.key_file, "");
   out->insecure = options.insecure != 0;
   out->site = text_or(options.site, "");
+  out->group = text_or(options.group, "");
   out->shard = options.shard;
   out->shards = std::max<std::uint32_t>(options.shards, 1);
   out->bind = text_or(options.bind, "");

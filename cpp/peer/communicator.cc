@@ -73,6 +73,10 @@ void Communicator::close() { impl_->close(); }
 
 base::Duration Communicator::deadline() const { return impl_->options_.deadline; }
 
+std::shared_ptr<const net::Identity> Communicator::identity() const {
+  return impl_->options_.identity;
+}
+
 Attributes Communicator::attributes() const {
   Attributes a;
   if (::getpid() != impl_->pid_) return a;

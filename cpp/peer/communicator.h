@@ -20,13 +20,20 @@
 #include "peer/streamed_input.h"
 #include "snapshot/mark.h"
 
+namespace jccl::net {
+class Identity;
+}
+
 namespace jccl::peer {
 
 struct ConnectOptions {
-  std::string master;     // "host:port[,host:port…]"
-  std::string token;      // or the run's secret; empty: plain, loopback only
-  std::string key_file;   // of this peer's key pair, made if there is none; empty: a fresh one
+  std::string master;    // "host:port[,host:port…]"
+  std::string token;     // or the run's secret; empty: plain, loopback only
+  std::string key_file;  // of this peer's key pair, made if there is none; empty: a fresh one
+  // That of another communicator of this process, in place of `key_file`: for a group.
+  std::shared_ptr<const net::Identity> identity = nullptr;
   bool insecure = false;  // allow plain connections off loopback
+  std::string group;      // of the run, a run of its own by the same rights; empty: the run itself
   std::string site;       // empty: a site of its own
   std::uint32_t shard = 0, shards = 1;
   std::string bind;  // listen address; empty: chosen by `master`; "none": dial out only
@@ -203,6 +210,7 @@ class Communicator {
   // folder, or nothing is kept. kLimit: too many, too soon. kIo: it can't be written.
   base::Result<std::string> record(const std::string& why);
   base::Duration deadline() const;  // of calls that name none
+  std::shared_ptr<const net::Identity> identity() const;
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;

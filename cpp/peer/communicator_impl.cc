@@ -78,6 +78,7 @@ Status Communicator::Impl::open() {
   auto setup = make_setup(options_);
   if (!setup.ok()) return setup.status();
   Setup& s = setup.value();
+  options_.identity = s.credentials.identity;
   next_handle_ = handles_of(s.incarnation) + 1;
   control_loop_.start();
   data_loop_.start();
@@ -114,6 +115,7 @@ Status Communicator::Impl::open() {
   config.incarnation = s.incarnation;
   config.master = s.master;
   config.credentials = s.credentials;
+  config.group = options_.group;
   config.recordings = std::move(s.recordings);
   config.record_bytes = options_.record_bytes;
   if (s.bind) {

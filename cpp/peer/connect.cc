@@ -12,6 +12,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "net/security/group_name.h"
 
 namespace jccl::peer {
 namespace {
@@ -39,6 +40,7 @@ std::string local_address_towards(const net::Address& target) {
 }
 
 Status check_names(const ConnectOptions& o) {
+  if (const Status group = net::check_group_name(o.group); !group.ok()) return group;
   if (o.site.size() > base::kSiteNameBytesMax || !base::is_utf8(o.site)) {
     return {Code::kInvalid,
             cat("a site name has at most ", base::kSiteNameBytesMax, " bytes of UTF-8")};
@@ -105,7 +107,9 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
     setup.credentials = net::Credentials::from(token.value());
     setup.machine.run = token.value().run;
   }
-  if (!o.key_file.empty()) {
+  if (o.identity != nullptr) {
+    setup.credentials.identity = o.identity;
+  } else if (!o.key_file.empty()) {
     auto identity = net::Identity::open(o.key_file);
     if (!identity.ok()) return identity.status();
     setup.credentials.identity = std::make_shared<const net::Identity>(std::move(identity.value()));
@@ -137,7 +141,9 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   setup.machine.max_rate = static_cast<std::uint64_t>(std::min(o.max_rate, base::kRateMax));
   setup.machine.day_bytes = static_cast<std::uint64_t>(std::min(o.day_bytes, base::kDayBytesMax));
   setup.machine.master_grace = o.master_grace;
-  auto recordings = net::Recordings::open(o.record, file_name_of(setup.machine.site));
+  const std::string in_group = o.group.empty() ? "" : cat("-", o.group);
+  auto recordings =
+      net::Recordings::open(o.record, cat(file_name_of(setup.machine.site), in_group));
   if (!recordings.ok()) return recordings.status();
   setup.recordings = std::move(recordings.value());
   return setup;

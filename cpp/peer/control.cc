@@ -372,6 +372,7 @@ void Control::connect() {
   stream_.reset();
   const std::uint64_t connection = connection_;
   net::DialOptions options;
+  options.group = config_.group;
   if (config_.master.size() > 1) options.connect_max = options.handshake_max = kReachMax;
   dial_ = net::dial(loop_, config_.master, config_.credentials, options,
                     [this, connection](base::Result<std::unique_ptr<net::ByteStream>> stream) {

@@ -68,6 +68,7 @@ class Control {
     base::Incarnation incarnation = 0;
     std::vector<net::Address> master;  // the active one and its standbys, in any order
     net::Credentials credentials;
+    std::string group;  // of the run; empty: the run itself
     net::Recordings recordings;
     std::size_t record_bytes = 0;
   };

@@ -47,6 +47,16 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def group_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--group",
+        envvar="JCCL_GROUP",
+        default="",
+        metavar="NAME",
+        help="A group of the run; default JCCL_GROUP, else the run itself.",
+    )(command)
+
+
 class Decimal(click.ParamType):  # type: ignore[type-arg]
     """A number >= 0 as jccl-master reads it (base/number.h): no nan, inf, hex, sign."""
 
@@ -124,12 +134,19 @@ _ROLE_LACKS = "a token with the role admin"  # in the master's refusal of an ord
 class Run:
     """A run's master, as the options of `run_options` name it."""
 
-    def __init__(self, master: str | None, token_file: str | None, insecure: bool):
+    def __init__(
+        self,
+        master: str | None,
+        token_file: str | None,
+        insecure: bool,
+        group: str = "",
+    ):
         if not master:
             raise click.UsageError(
                 "no master named: give --master HOST:PORT or set JCCL_MASTER"
             )
         self._master = master
+        self._group = group
         keep_out_of_cores()
         self._how: dict[str, Any] = {
             "token": read_token(None, token_file),
@@ -152,7 +169,9 @@ class Run:
 
         with typed_errors():
             return str(
-                _native.core().query_status(self._master, timeout=timeout, **self._how)
+                _native.core().query_status(
+                    self._master, timeout=timeout, group=self._group, **self._how
+                )
             )
 
     def status_for_order(self) -> str:
@@ -161,7 +180,11 @@ class Run:
         from jccl._faults import typed_errors
 
         with self._naming_the_token(), typed_errors():
-            return str(_native.core().query_status(self._master, **self._as_admin))
+            return str(
+                _native.core().query_status(
+                    self._master, group=self._group, **self._as_admin
+                )
+            )
 
     def order(self, verb: str, subject: str, **details: Any) -> str:
         """What was done, in words."""
@@ -169,6 +192,7 @@ class Run:
         from jccl._faults import typed_errors
 
         order = {"verb": verb, "subject": subject, **details, **self._as_admin}
+        order["group"] = self._group
         with self._naming_the_token(), typed_errors():
             return str(_native.core().give_order(self._master, **order))
 

@@ -172,6 +172,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Serve a read-only page about the run there, with /metrics for Prometheus. "
     "Off loopback it needs the run's token, and observers show one of role observer.",
 )
+@click.option(
+    "--max-groups",
+    type=click.IntRange(0, 64),
+    default=64,
+    show_default=True,
+    help="Groups of the run that may be open at once; 0: none.",
+)
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(
     token_file: str | None,

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from jccl.cli.common import Run, Span, quoted, run_options
+from jccl.cli.common import Run, Span, group_option, quoted, run_options
 from jccl.cli.peers import KEY_DIGITS
 
 Rows = list[dict[str, Any]]
@@ -26,6 +26,7 @@ _OFFLINE = click.option(
 
 @click.command(name="kick")
 @run_options
+@group_option
 @click.argument("site")
 @click.option("--reason", default="", help="Reason that its peers see.")
 def kick(site: str, reason: str, **run: Any) -> None:
@@ -40,6 +41,7 @@ def kick(site: str, reason: str, **run: Any) -> None:
 
 @click.command(name="drain")
 @run_options
+@group_option
 @click.argument("peer")
 @click.option("--reason", default="", help="Reason that the peer and the others see.")
 def drain(peer: str, reason: str, **run: Any) -> None:
@@ -89,6 +91,7 @@ def admit(key: str, offline: bool, **run: Any) -> None:
 
 @click.command(name="dump")
 @run_options
+@group_option
 @click.option("--reason", default="", help="Reason, for readers of the recording.")
 def dump(reason: str, **run: Any) -> None:
     """Write what the master's flight recorder holds to a file on its machine.

@@ -10,7 +10,7 @@ import click
 from rich.console import Console, Group
 from rich.table import Column, Table
 
-from jccl.cli.common import Run, run_options, shown
+from jccl.cli.common import Run, group_option, run_options, shown
 
 KEY_DIGITS = 16  # of a key in a table; orders take so many, too
 _WIDTH_MIN = 80  # columns; a narrower terminal breaks lines, and cuts no key
@@ -18,12 +18,17 @@ _WIDTH_MIN = 80  # columns; a narrower terminal breaks lines, and cuts no key
 
 @click.command(name="peers")
 @run_options
+@group_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lists, not tables.")
 def command(
-    master: str | None, token_file: str | None, insecure: bool, as_json: bool
+    master: str | None,
+    token_file: str | None,
+    insecure: bool,
+    group: str,
+    as_json: bool,
 ) -> None:
     """Show the peers of a run: keys, tokens, faults, bans."""
-    status = json.loads(Run(master, token_file, insecure).status())
+    status = json.loads(Run(master, token_file, insecure, group).status())
     if as_json:
         lists = {name: status[name] for name in ("peers", "bans", "tokens")}
         click.echo(json.dumps(lists, indent=2))

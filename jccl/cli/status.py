@@ -12,13 +12,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jccl.cli.common import Run, run_options, shown
+from jccl.cli.common import Run, group_option, run_options, shown
 
 EXIT_FAILED = 2
 
 
 @click.command(name="status")
 @run_options
+@group_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the master's answer as JSON."
 )
@@ -30,6 +31,7 @@ def command(
     master: str | None,
     token_file: str | None,
     insecure: bool,
+    group: str,
     as_json: bool,
     watch: bool,
     timeout: float,
@@ -38,7 +40,7 @@ def command(
 
     Exit code: 0 if the master serves, 1 if it can't be reached, 2 if it has failed.
     """
-    run = Run(master, token_file, insecure)
+    run = Run(master, token_file, insecure, group)
 
     def ask() -> str:
         return run.status(timeout)
@@ -68,7 +70,9 @@ def _watch(ask: Any) -> None:
 def render(status: dict[str, Any]) -> Group:
     """The status object as tables."""
     head = (
-        f"run {status['run'][:8]}  epoch {status['epoch']}  "
+        f"run {status['run'][:8]}  "
+        + (f"group {status['group']}  " if status.get("group") else "")
+        + f"epoch {status['epoch']}  "
         f"master {status['address']}  up {status['uptime_s']:.0f} s  "
         f"store {status['journal']['store']}"
     )
@@ -118,7 +122,11 @@ def render(status: dict[str, Any]) -> Group:
         for tag in status["tags"]
         if tag.get("audit")
     ]
-    return Group(*parts, peers, tags, *audits)
+    groups = [
+        shown(f"group {one['group']}: {one['sites']} sites")
+        for one in status.get("groups", ())
+    ]
+    return Group(*parts, peers, tags, *audits, *groups)
 
 
 def left_of(peer: dict[str, Any]) -> str:

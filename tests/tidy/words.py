@@ -26,8 +26,8 @@ COMMON = {
         unknown use value verify version wait waiting warmup watch weight went wrong
     """,
     "membership": """
-        admit advertise ban banned cluster committed disputed edited evict evicted kick
-        pardon profile
+        admit advertise ban banned cluster committed disputed edited evict evicted group
+        kick pardon profile
     """,
     "collectives": """
         barrier broadcast centered clip collective gather mean median prod reduce

@@ -289,8 +289,13 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
   if (options.master.empty()) throw py::value_error("master= must name host:port");
   options.token = keywords.take<std::string>("token", "");
   options.key_file = keywords.take<std::string>("key_file", "");
+  if (const auto* of = keywords.take<const Communicator*>("keys_of", nullptr)) {
+    if (const base::Status no = of->usable(); !no.ok()) raise(no);
+    options.identity = of->entry_->comm().identity();
+  }
   options.insecure = keywords.take<bool>("insecure", false);
   options.site = keywords.take<std::string>("site", "");
+  options.group = keywords.take<std::string>("group", "");
   options.shard = keywords.take_small("shard", 0);
   options.shards = keywords.take_small("shards", 1);
   options.bind = keywords.take<std::string>("bind", "");

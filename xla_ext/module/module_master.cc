@@ -56,7 +56,7 @@ struct MasterArguments {
   std::string history, profile, straggler;
   double straggler_after = 10.0, restore_after = 30.0;
   std::string admission, source, peer_networks, record, http;
-  std::uint32_t record_mib = 4;
+  std::uint32_t record_mib = 4, max_groups = base::kGroupsMax;
   double weight_max = base::kWeightRatioMax, audit = 0.0, max_rate = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
@@ -95,6 +95,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.history = arguments.history;
   config.record = arguments.record;
   config.http = arguments.http;
+  config.max_groups = arguments.max_groups;
   config.record_bytes = record_bytes_from(arguments.record_mib);
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -109,10 +110,11 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
 }
 
 master::AskOptions ask_options(const std::string& address, const std::string& token, bool insecure,
-                               double timeout) {
+                               double timeout, const std::string& group) {
   master::AskOptions options;
   options.master = address;
   options.token = token;
+  options.group = group;
   options.insecure = insecure;
   options.time_max = duration_from(timeout, "timeout");
   return options;
@@ -127,14 +129,15 @@ auto answer_of(Ask ask) {
 }
 
 std::string query_status(const std::string& address, const std::string& token, bool insecure,
-                         double timeout) {
-  const auto options = ask_options(address, token, insecure, timeout);
+                         double timeout, const std::string& group) {
+  const auto options = ask_options(address, token, insecure, timeout, group);
   return answer_of([options] { return master::ask_status(options); });
 }
 
 std::string give_order(const std::string& address, const std::string& verb,
                        const std::string& subject, double span, const std::string& reason,
-                       const std::string& token, bool insecure, double timeout) {
+                       const std::string& token, bool insecure, double timeout,
+                       const std::string& group) {
   master::Order order;
   bool known = false;
   for (const auto& [name, number] : master::kOrderVerbs) {
@@ -144,7 +147,7 @@ std::string give_order(const std::string& address, const std::string& verb,
   order.subject = subject;
   order.reason = reason;
   if (span != 0) order.span = duration_from(span, "span");
-  const auto options = ask_options(address, token, insecure, timeout);
+  const auto options = ask_options(address, token, insecure, timeout, group);
   return answer_of([options, order] { return master::give_order(options, order); });
 }
 
@@ -198,8 +201,8 @@ void bind_master(py::module_& module) {
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
              std::string source, std::string peer_networks, std::string record, std::string http,
-             std::uint32_t record_mib, double weight_max, double audit, double max_rate,
-             py::object keep_waiting) {
+             std::uint32_t record_mib, std::uint32_t max_groups, double weight_max, double audit,
+             double max_rate, py::object keep_waiting) {
             return start_master({std::move(bind),
                                  std::move(store),
                                  std::move(token),
@@ -218,6 +221,7 @@ void bind_master(py::module_& module) {
                                  std::move(record),
                                  std::move(http),
                                  record_mib,
+                                 max_groups,
                                  weight_max,
                                  audit,
                                  max_rate,
@@ -230,8 +234,8 @@ void bind_master(py::module_& module) {
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
           py::arg("admission") = "auto", py::arg("source") = "", py::arg("peer_networks") = "",
           py::arg("record") = "", py::arg("http") = "", py::arg("record_mib") = 4,
-          py::arg("weight_max") = base::kWeightRatioMax, py::arg("audit") = 0.0,
-          py::arg("max_rate") = 0.0, py::arg("keep_waiting") = py::none())
+          py::arg("max_groups") = base::kGroupsMax, py::arg("weight_max") = base::kWeightRatioMax,
+          py::arg("audit") = 0.0, py::arg("max_rate") = 0.0, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("http_address",
                              [](const Master& m) { return m.held().http_address(); })
@@ -241,10 +245,11 @@ void bind_master(py::module_& module) {
       .def("record", &Master::record, py::arg("why"))
       .def("stop", &Master::stop);
   module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
-             py::arg("insecure") = false, py::arg("timeout") = 5.0);
+             py::arg("insecure") = false, py::arg("timeout") = 5.0, py::arg("group") = "");
   module.def("give_order", &give_order, py::arg("master"), py::kw_only(), py::arg("verb"),
              py::arg("subject"), py::arg("span") = 0.0, py::arg("reason") = "",
-             py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0);
+             py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0,
+             py::arg("group") = "");
   module.def("journal_summary", &journal_summary, py::arg("store"), py::kw_only(),
              py::arg("insecure") = false);
   module.def("copy_journal", &copy_journal, py::arg("source"), py::arg("target"), py::kw_only(),

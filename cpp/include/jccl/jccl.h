@@ -197,6 +197,7 @@ typedef struct {
   double max_rate;            /* bytes per second that this peer sends to all others together, at
                                  least 10000; 0: no bound */
   double day_bytes;           /* and bytes in any day, at least 9e8; 0: no bound */
+  const char* group;          /* of the run, a run of its own with its rights; NULL: the run */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
@@ -221,7 +222,8 @@ typedef struct {
    NULL,                  \
    0,                     \
    0,                     \
-   0}
+   0,                     \
+   NULL}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
