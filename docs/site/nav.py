@@ -17,6 +17,7 @@ SECTIONS = {
         "docs/robust",
         "docs/spot",
         "docs/waiting",
+        "docs/groups",
         "docs/moving",
         "docs/c-programs",
         "docs/data",
