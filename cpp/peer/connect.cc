@@ -7,8 +7,8 @@
 
 #include <cmath>
 
-#include "base/limits.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
