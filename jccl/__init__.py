@@ -45,7 +45,7 @@ _NAMES = {
     "_results": "Published Reduced Started",
     "_round": "Place Quorum Round",
     "optim": (
-        "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer "
+        "Audit BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer "
         "Rounds Travel Watch "
         "between_steps diagnose diloco diloco_defaults eager_diloco nesterov paced "
         "seconds_per_step sgd sparse_loco"

@@ -95,6 +95,7 @@ from jccl.functions import reduce_scatter as reduce_scatter
 from jccl.functions import start as start
 from jccl.functions import start_barrier as start_barrier
 from jccl.functions import start_broadcast as start_broadcast
+from jccl.optim import Audit as Audit
 from jccl.optim import BetweenState as BetweenState
 from jccl.optim import BetweenSteps as BetweenSteps
 from jccl.optim import Defaults as Defaults

@@ -1,5 +1,6 @@
 """Optax transforms over a run: the DiLoCo family and its outer optimizers."""
 
+from jccl.optim.audit import Audit
 from jccl.optim.between import BetweenState, BetweenSteps, between_steps
 from jccl.optim.defaults import Defaults, diloco_defaults
 from jccl.optim.diagnostics import Watch, diagnose
@@ -12,6 +13,7 @@ from jccl.optim.sparse import sparse_loco
 from jccl.optim.state import DilocoState
 
 __all__ = [
+    "Audit",
     "BetweenState",
     "BetweenSteps",
     "Defaults",

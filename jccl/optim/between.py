@@ -23,16 +23,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _marks, _native, callback
+from jccl import _marks, _native
 from jccl._groups import grouped
 from jccl._marks import Marks
 from jccl._options import Restore
 from jccl._round import Round
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
-from jccl.encoding import encode, has_device_encoder
+from jccl.encoding import has_device_encoder
 from jccl.errors import Code, Error, Status
 from jccl.optim import outer as outers
+from jccl.optim.audit import Audit
+from jccl.optim.between_claims import HostClaims
+from jccl.optim.between_device import (
+    anchor_marks,
+    beside,
+    host,
+    mixed,
+    on_anchor,
+    prepare,
+    towards_host,
+    wide,
+)
 from jccl.optim.options import Rounds, Travel
 
 
@@ -62,6 +74,7 @@ class BetweenSteps:
         status: of the last round that ended: code, world, epoch, attempts.
         rounds: rounds of the run that committed.
         skipped: those of them whose result holds nothing of this peer.
+        claims: with audit=, the committed ones; `jccl.audits.claims` reads them.
     """
 
     def __init__(self, comm: Communicator, settings: _Settings) -> None:
@@ -75,13 +88,20 @@ class BetweenSteps:
         self._left: Any = ()
         self._step = 0
         self._open: _Round | None = None
+        audit = settings.audit
+        self.claims = HostClaims(comm, audit, settings.tag) if audit else None
 
     @property
     def rounds(self) -> int:
         return int(self._joined()["rounds"])
 
     def join(
-        self, params: Any, *, source: bool = False, restore: Restore = False
+        self,
+        params: Any,
+        *,
+        source: bool = False,
+        restore: Restore = False,
+        inner: Any = None,
     ) -> Any:
         """Makes these parameters the run's, or takes the run's newest anchor instead.
 
@@ -93,11 +113,12 @@ class BetweenSteps:
             restore: the run continues from these, see `jccl.sync_state`. Parameters
                 alone are no revision of a run, so they need `"any"`. For a checkpoint
                 use the method `restore`.
+            inner: with audit=, the inner optimizer's state.
 
         Returns:
             The parameters to start from, where `params` were.
         """
-        anchor = _host(jax.tree.map(_wide, params))
+        anchor = host(jax.tree.map(wide, params))
         momentum = jax.tree.map(np.asarray, self._outer.init(anchor))
         mine = {"anchor": anchor, "outer": momentum, "rounds": np.zeros((), np.int32)}
         synced = self.comm.sync_state(
@@ -106,15 +127,26 @@ class BetweenSteps:
         self._adopt(synced.value, params)
         self._step = self.rounds * self._settings.every
         if self._settings.feedback:
-            self._left = _beside(jax.tree.map(np.zeros_like, anchor), params)
-        return _on_anchor(params, self._anchor) if synced.replaced else params
+            self._left = beside(jax.tree.map(np.zeros_like, anchor), params)
+        params = on_anchor(params, self._anchor) if synced.replaced else params
+        self._opened(params, inner)
+        return params
 
-    def __call__(self, params: Any, *, weight: float = 1.0) -> Any:
+    def __call__(
+        self,
+        params: Any,
+        *,
+        weight: float = 1.0,
+        inner: Any = None,
+        cursor: int | None = None,
+    ) -> Any:
         """Returns the parameters to continue with after a step, often those passed in.
 
         Args:
             params: after this peer's own step.
             weight: of this peer in the mean, in the step that begins a round.
+            inner: with audit=, the inner optimizer's state after the step.
+            cursor: with audit=, where the data of this step are; see `jccl.audits`.
 
         Raises:
             Nothing for a lost peer or a passed deadline: see `status`. Then `params`
@@ -124,20 +156,47 @@ class BetweenSteps:
         self._joined()
         self.comm.check_faults()
         self._step += 1
+        if self.claims:
+            self.claims.stepped(self._step, cursor)
         if self._step % self._settings.every == 0 and self._open is None:
             self._open = self._begin(params, weight)
         if self._open is not None and self._step >= self._open.due:
-            params = self._finish(self._open, params)
+            params, moved = self._finish(self._open, params)
+            if moved:
+                self._opened(params, inner)
         return params
+
+    def _opened(self, params: Any, inner: Any, at_anchor: bool = True) -> None:
+        if self.claims:
+            self.claims.opened(params, inner, self.rounds, at_anchor)
 
     def state(self) -> BetweenState:
         """The state for a checkpoint, without a round that is open."""
         shared = self._joined()
         parts = (shared["anchor"], shared["outer"], shared["rounds"])
-        return BetweenState(*parts, self._step, _host(self._left))
+        return BetweenState(*parts, self._step, host(self._left))
+
+    def segment(self, inner: Any) -> dict[str, Any]:
+        """Where this peer is, for `jccl.audits`; `inner`: the inner optimizer's
+        state."""
+        claims = self.claims
+        return {
+            "anchor": self._joined()["anchor"],
+            "inner": inner,
+            "rounds": self.rounds,
+            "step": self._step,
+            "since": claims.since if claims else 0,
+            "claims": claims.kept if claims else {},
+            "begins": lambda step: step % self._settings.every == 0,
+        }
 
     def restore(
-        self, state: BetweenState, params: Any, *, restore: Restore = False
+        self,
+        state: BetweenState,
+        params: Any,
+        *,
+        restore: Restore = False,
+        inner: Any = None,
     ) -> Any:
         """Begins from a checkpoint instead of `params` alone, then joins as in `join`.
 
@@ -145,16 +204,17 @@ class BetweenSteps:
             state: what `state` returned.
             params: as in `join`.
             restore: the run continues from this state, see `jccl.sync_state`.
+            inner: as in `join`.
         """
         shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
         shared = jax.tree.map(np.asarray, shared)
         synced = self.comm.sync_state(shared, tag=self._settings.tag, restore=restore)
         self._adopt(synced.value, params)
-        self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
+        self._left = beside(state.left, params) if jax.tree.leaves(state.left) else ()
         self._step = int(state.step)  # a checkpoint may give an array
-        if not synced.replaced:
-            return params
-        return self._renewed(params)
+        params = self._renewed(params) if synced.replaced else params
+        self._opened(params, inner, self._step % self._settings.every == 0)
+        return params
 
     # ---- a round ---------------------------------------------------------------------
 
@@ -163,34 +223,44 @@ class BetweenSteps:
         codec = (
             self._settings.codec if has_device_encoder(self._settings.codec) else None
         )
-        left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
-        anchor = _beside(self._anchor, params)
-        sent, kept = _prepare(anchor, params, left, codec=codec)
+        left = beside(self._left, params) if jax.tree.leaves(self._left) else ()
+        anchor = beside(self._anchor, params)
+        sent, kept = prepare(anchor, params, left, codec=codec)
         left = kept if weight > 0 else left  # without weight nothing arrives
-        words = _anchor_marks(anchor)  # of what the pseudo-gradient was taken from
-        sent = jax.tree.map(_towards_host, sent)
+        words = anchor_marks(anchor)  # of what the pseudo-gradient was taken from
+        claim = None
+        if self.claims:
+            how = (self._settings.codec, self._settings.feedback)
+            trees = (anchor, params, sent)
+            claim = self.claims.made(trees, words, self.rounds, weight, how)
+        sent = jax.tree.map(towards_host, sent)
         return _Round(
-            functools.partial(self._carry, sent, words, weight),
+            functools.partial(self._carry, sent, words, weight, claim),
             left,
             self._step + self._settings.overlap,
         )
 
-    def _carry(self, sent: Any, words: jax.Array, weight: float) -> _Outcome:
+    def _carry(
+        self, sent: Any, words: jax.Array, weight: float, claim: Any
+    ) -> _Outcome:
         """On the round's thread: the bytes across, the outer step, the new revision."""
         shared = self._joined()
         value, status, said = None, self.status, ""
         rest = _marks.of_host((shared["outer"], shared["rounds"]))
         state = Marks(np.concatenate([np.asarray(words), rest]))  # in the dict's order
+        if self.claims and claim is not None:
+            wait = self._settings.each.deadline
+            self.claims.gather(claim, int(shared["rounds"]), state, wait)
         try:
             done: Any = self.comm.all_reduce(
-                _host(sent),
+                host(sent),
                 op="mean",
                 codec=self._settings.codec,
                 tag=self._settings.tag,
                 weight=weight,
                 round=dataclasses.replace(
                     self._settings.each,
-                    fingerprint=self._outer.fingerprint(shared["anchor"]),
+                    fingerprint=self._settings.fingerprint(shared["anchor"]),
                     state=state,
                 ),
             )
@@ -243,33 +313,33 @@ class BetweenSteps:
             status = status._replace(code=int(fault.code))
         return _Outcome(status, shared, committed, replaced)
 
-    def _finish(self, round_: _Round, params: Any) -> Any:
-        """Waits for the round if need be, and is `apply`."""
+    def _finish(self, round_: _Round, params: Any) -> tuple[Any, bool]:
+        """Waits for the round if need be, and is `apply`; whether the anchor is new."""
         self._open = None
         outcome = round_.wait(self.comm)
         self.status = outcome.status
         self.skipped += not outcome.counted
         if not (outcome.committed or outcome.replaced):
-            return params  # what was learnt is still in them
+            return params, False  # what was learnt is still in them
         self._adopt(outcome.shared, params)
         if outcome.replaced:
-            return self._renewed(params)
+            return self._renewed(params), True
         if outcome.status.code == Code.OK:
             self._left = round_.left
         if not self._settings.overlap:
-            return _on_anchor(params, self._anchor)
-        return _mixed(params, self._anchor, self._settings.mixing)
+            return on_anchor(params, self._anchor), True
+        return mixed(params, self._anchor, self._settings.mixing), True
 
     def _renewed(self, params: Any) -> Any:
         """With the run's state in place of its own: nothing of this peer's waits to be
         sent, and a part of it may have been."""
         self._step = self.rounds * self._settings.every
         self._left = jax.tree.map(jnp.zeros_like, self._left)
-        return _on_anchor(params, self._anchor)
+        return on_anchor(params, self._anchor)
 
     def _adopt(self, shared: dict[str, Any], params: Any) -> None:
         self._shared = jax.tree.map(np.asarray, shared)
-        self._anchor = _beside(self._shared["anchor"], params)
+        self._anchor = beside(self._shared["anchor"], params)
 
     def _joined(self) -> dict[str, Any]:
         if self._shared is None:
@@ -286,6 +356,11 @@ class _Settings(NamedTuple):
     feedback: bool
     tag: str
     each: Round
+    audit: Audit | None
+
+    def fingerprint(self, anchor: Any) -> str:
+        words = self.outer.fingerprint(anchor)
+        return f"{words}, {self.audit!r}" if self.audit else words
 
 
 class _Round:
@@ -338,7 +413,7 @@ def between_steps(
         codec: how pseudo-gradients travel. The device encodes Int8 and Int4, the host
             encodes others.
         travel: how they travel besides. `jccl.Travel`: error_feedback, True or False,
-            for Int8 and Int4 only.
+            for Int8 and Int4 only; audit, without overlap.
         rounds: when rounds happen. `jccl.Rounds`: tag, overlap, mixing, each. `overlap`
             are steps during which a round is in flight; 0 waits for it. Then `mixing`
             is how much of the local parameters stays when the result arrives: 0
@@ -358,7 +433,7 @@ def between_steps(
         ...     params, opt_state = step(params, opt_state, batch)
         ...     params = sync(params)
     """
-    travel.only("jccl.between_steps", "error_feedback")
+    travel.only("jccl.between_steps", "error_feedback", "audit")
     rounds.only("jccl.between_steps", "tag", "overlap", "mixing", "each")
     if sync_every < 1:
         raise ValueError(f"sync_every={sync_every} must be at least 1")
@@ -374,6 +449,7 @@ def between_steps(
         feedback=_feedback(travel, how),
         tag=rounds.tag,
         each=rounds.each,
+        audit=_audit(travel, rounds),
     )
     return BetweenSteps(comm, settings)
 
@@ -401,75 +477,11 @@ def _feedback(travel: Travel, codec: Codec) -> bool:
     return travel.decay is not None
 
 
-# ---- on the device -------------------------------------------------------------------
-
-
-@functools.partial(jax.jit, static_argnames="codec")
-def _prepare(
-    anchor: Any, params: Any, left: Any, *, codec: Codec | None
-) -> tuple[Any, Any]:
-    """What to send, and what that leaves out."""
-    delta = jax.tree.map(lambda a, p: a - p.astype(a.dtype), anchor, params)
-    if jax.tree.leaves(left):
-        delta = jax.tree.map(jnp.add, delta, left)
-    if codec is None:
-        return delta, left
-    sent = jax.tree.map(lambda x: encode(x, codec), delta)
-    if not jax.tree.leaves(left):
-        return sent, left
-    kept = jax.tree.map(lambda x, e: x - e.decode(), delta, sent)
-    return sent, kept
-
-
-@jax.jit
-def _on_anchor(params: Any, anchor: Any) -> Any:
-    return jax.tree.map(lambda p, a: a.astype(p.dtype), params, anchor)
-
-
-@jax.jit
-def _mixed(params: Any, anchor: Any, mixing: Any) -> Any:
-    return jax.tree.map(
-        lambda p, a: (mixing * p.astype(a.dtype) + (1 - mixing) * a).astype(p.dtype),
-        params,
-        anchor,
-    )
-
-
-def _beside(tree: Any, params: Any) -> Any:
-    """Arrays like the parameters, on the devices that hold these; most times they are
-    there."""
-    return jax.tree.map(
-        lambda x, p: jax.device_put(x, getattr(p, "sharding", None)), tree, params
-    )
-
-
-@jax.jit
-def _anchor_marks(anchor: Any) -> jax.Array:
-    return _marks.of_arrays(jax.tree.leaves(anchor), callback.IO)
-
-
-def _wide(x: Any) -> Any:
-    return jnp.asarray(x).astype(jnp.float32)
-
-
-def _towards_host(x: jax.Array) -> jax.Array:
-    """Begins the copy, into pinned memory where the device has some."""
-    kinds = {memory.kind for memory in next(iter(x.devices())).addressable_memories()}
-    if "pinned_host" in kinds and x.sharding.memory_kind == "device":
-        return jax.device_put(x, x.sharding.with_memory_kind("pinned_host"))
-    x.copy_to_host_async()
-    return x
-
-
-def _host(tree: Any) -> Any:
-    """Numpy arrays, of Encoded leaves too; waits for copies under way."""
-
-    def one(x: Any) -> np.ndarray:
-        if isinstance(x, jax.Array) and not x.is_fully_addressable:
-            raise NotImplementedError(
-                "jccl.between_steps: these arrays lie on devices of several processes; "
-                "use jccl.sites and jccl.diloco, or gather them first"
-            )
-        return np.asarray(x)
-
-    return jax.tree.map(one, tree)
+def _audit(travel: Travel, rounds: Rounds) -> Audit | None:
+    if travel.audit and rounds.overlap:
+        raise ValueError(
+            "audit= does not work with overlap=: the steps between two rounds then "
+            "don't follow from the anchor alone, so nobody can repeat them; leave one "
+            "of them out"
+        )
+    return travel.audit

@@ -57,7 +57,7 @@ def diloco(
         codec: how pseudo-gradients travel: a name or an object, one per fragment, or a
             function of (fragment, paths of its leaves).
         travel: how they travel besides, and count. `jccl.Travel`: error_feedback,
-            on_device, merge, clip, weights, data, diagnostics.
+            on_device, merge, clip, weights, data, audit, diagnostics.
         rounds: when rounds happen, and what becomes of who misses one. `jccl.Rounds`:
             tag, fragments, overlap, mixing, late, join, nan_rounds, each. With
             fragments and overlap it is streaming DiLoCo.
@@ -100,6 +100,8 @@ def diloco(
     _check_apart(travel, rounds, place, local, count > 1 or bool(rounds.overlap))
     if travel.data is not None:
         _check_data(travel, rounds, how.robust)
+    if travel.audit is not None:
+        _check_audit(rounds, place)
     layout = Layout(rounds.tag, when, choice)
     engine = Engine(
         comm=comm,
@@ -117,6 +119,7 @@ def diloco(
                 "clip": bool(travel.clip),
                 "on_device": travel.on_device,
                 "data": travel.data is not None,
+                "audit": travel.audit is not None,
                 "join='anchor+inner'": rounds.join != "anchor",
             },
         ),
@@ -124,6 +127,7 @@ def diloco(
         takes_inner=rounds.join == "anchor+inner",
         nan_rounds=health.checked(rounds.nan_rounds),
         data=travel.data,
+        audit=travel.audit,
     )
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
 
@@ -183,6 +187,30 @@ def _check_data(travel: Travel, rounds: Rounds, robust: bool) -> None:
         raise NotImplementedError(
             "data= does not work with aggregator=: data= weighs contributions by their "
             "samples, and aggregator= counts each once; leave one of them out"
+        )
+
+
+def _check_audit(rounds: Rounds, place: Place) -> None:
+    """Refuses what leaves no segment of steps that somebody else could repeat: from
+    the run's anchor, with one peer's inner state, over all parameters."""
+    several = {"fragments": _cut(rounds.fragments)[0] > 1, "overlap": rounds.overlap}
+    apart = {"axis_name": place.axis_name, "specs": place.specs is not None}
+    more = {"mixing": rounds.mixing, "nan_rounds": rounds.nan_rounds}
+    for name, is_set in {**several, **apart, **more}.items():
+        if is_set:
+            raise ValueError(
+                f"audit= does not work with {name}=: the steps between two rounds "
+                "then don't follow from the anchor and one inner state, so nobody can "
+                "repeat them; leave one of them out"
+            )
+    if rounds.join != "anchor":
+        raise ValueError(
+            "audit= does not work with join='anchor+inner'; join by the anchor"
+        )
+    if rounds.late != "drop":
+        raise ValueError(
+            'audit= needs rounds=jccl.Rounds(late="drop"): with "fold" a contribution '
+            "also holds steps from an earlier anchor, which nobody can repeat"
         )
 
 

@@ -22,12 +22,13 @@ from jccl._mesh_call import members
 from jccl.communicator import Communicator
 from jccl.data import Plan
 from jccl.errors import Code
+from jccl.optim import audit as audits
 from jccl.optim import counting, diagnostics, health, joining
 from jccl.optim import outer as outers
 from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import ABORTED, Contribution, Landed, Outgoing
 from jccl.optim.fragments import Fragments
-from jccl.optim.leaves import anchor_leaf, pseudo_gradient, towards, widen, zero
+from jccl.optim.leaves import anchor_leaf, learnt, towards, widen, zero
 from jccl.optim.local import Local, Places
 from jccl.optim.state import (
     DilocoState,
@@ -57,6 +58,7 @@ class Engine(NamedTuple):
     takes_inner: bool = False  # of a peer, where this one joins
     nan_rounds: int = 0  # after which the inner state begins anew; 0: never
     data: Plan | None = None  # whose samples are counted
+    audit: audits.Audit | None = None  # of training
 
     @property
     def local(self) -> Local:
@@ -80,6 +82,7 @@ class Engine(NamedTuple):
             joining=joining.begin() if self.takes_inner else (),
             health=health.begin(self.nan_rounds),
             data=counting.begin(self.data)[1],
+            audit=audits.begin(self.audit, anchor),
         )
         inner = self.inner.init(params)
         return self.local.placed(state, params)._replace(inner=inner)
@@ -109,6 +112,7 @@ class Engine(NamedTuple):
         *,
         weight: Any = None,
         sync: Any = None,
+        cursor: Any = None,
         **extra: Any,
     ) -> tuple[Any, DilocoState]:
         refuse_droppers("jccl.diloco")
@@ -116,6 +120,8 @@ class Engine(NamedTuple):
             raise ValueError(
                 "jccl.diloco needs the parameters: tx.update(grads, state, params)"
             )
+        if self.audit:
+            state = audits.opened(self.audit, state, params, cursor)
         updates, inner = self.inner.update(grads, state.inner, params, **extra)
         if self.nan_rounds:
             updates, inner, state = health.held(updates, inner, state)
@@ -302,10 +308,9 @@ class Engine(NamedTuple):
     def _fingerprint(self, cut: Fragments, i: int, state: DilocoState) -> str:
         """What the bits of the next anchor depend on, besides the round's result."""
         words = self.outer.fingerprint(cut.part(state.anchor, i))
-        if self.takes_inner:
-            words += ", joiners take an inner state"
-        if self.data:
-            words += f", {self.data.fingerprint}"
+        words += ", joiners take an inner state" if self.takes_inner else ""
+        words += f", {self.data.fingerprint}" if self.data else ""
+        words += f", {self.audit!r}" if self.audit else ""
         if self.sends.merge_of(cut, i) == "mean":
             return words
         return f"{words}, merge {self.sends.merge_of(cut, i)}, {outers.environment()}"
@@ -315,21 +320,17 @@ class Engine(NamedTuple):
     ) -> tuple[Outgoing, dict[str, Any], DilocoState]:
         """A fragment's contribution, and the options of its round."""
         options, part = self.options(cut, i, step, state), state.parts[i]
-        delta = self._delta(cut, i, step, state)
-        delta, part, options = self.sends.clipped(delta, self.comm, part, options)
+        work = learnt(cut, i, step, state)
+        delta, part, options = self.sends.clipped(work, self.comm, part, options)
         out = self.sends.outgoing(health.marked(delta, state.health), part.left, cut, i)
         out = out.counting(options["weight"], part.left)
         if self.sends.measures:
             part = part._replace(watch=part.watch._replace(error=out.error))
-        return out, options, replaced(state, i, part)
-
-    def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
-        return jax.tree.map(
-            pseudo_gradient,
-            cut.part(state.anchor, i),
-            cut.part(step.params, i),
-            cut.part(step.updates, i),
-        )
+        state = replaced(state, i, part)
+        if self.audit:
+            done = (work, out.payload, audits.folded_by(self.sends))
+            state, options = audits.claimed(self.audit, self.comm, state, done, options)
+        return out, options, state
 
     def _take(
         self,
@@ -394,8 +395,7 @@ class Engine(NamedTuple):
     ) -> Any:
         """This peer's own updates of a fragment, after an outcome (committed, behind,
         folds), with the anchor before and after."""
-        committed, behind, folds = outcome
-        old, new = anchors
+        (committed, behind, folds), (old, new) = outcome, anchors
         own = cut.part(step.updates, i)
         keep = jnp.where(behind, 0.0, self.mixing)
         near = self._towards(cut, i, step, new, keep)
@@ -419,7 +419,7 @@ class Engine(NamedTuple):
         if not self.sends.measures:
             return watch
         codec = self.sends.codec_of(cut, i)
-        own = self._delta(cut, i, step, state)
+        own = learnt(cut, i, step, state)
         seen = diagnostics.seen(watch, own, value, codec, status)
         return select(_ops.committed(status), seen, watch)
 

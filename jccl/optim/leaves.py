@@ -40,6 +40,12 @@ def pseudo_gradient(
     return anchor - local.astype(anchor.dtype)
 
 
+def learnt(cut: Any, i: int, step: Any, state: Any) -> Any:
+    """The pseudo-gradient of a fragment."""
+    trees = (state.anchor, step.params, step.updates)
+    return jax.tree.map(pseudo_gradient, *(cut.part(tree, i) for tree in trees))
+
+
 def towards(anchor: Any, params: Any, updates: Any, keep: Any = None) -> Any:
     """Updates that bring parameters to the anchor, but for the part `keep` of them."""
 

@@ -18,6 +18,7 @@ from jccl._groups import Group, check_kind, sorted_into
 from jccl._round import Place, Round
 from jccl.data import Plan
 from jccl.optim import health, joining, merge
+from jccl.optim.audit import Audit
 from jccl.optim.contribution import MergeChoice
 
 Weight = float | Callable[[jax.Array], jax.Array]
@@ -52,6 +53,9 @@ class Travel(Group):
         data: whose samples are counted, each once in a pass. See `jccl.data.Plan`. The
             weight of a contribution is then the number of its samples. Whole models
             without overlap, and `late="drop"`, with any codec.
+        audit: in which rounds peers claim what they did, so that others can repeat and
+            check it. See `jccl.Audit` and `jccl.audit`. Whole models without overlap,
+            and `late="drop"`.
         diagnostics: keeps norms, cosines, the codec's error and bytes of the last round
             in `state.watch`. See `jccl.diagnose`. Costs a copy of the parameters.
     """
@@ -62,6 +66,7 @@ class Travel(Group):
     clip: bool | None = None
     weights: Weight | None = None
     data: Plan | None = None
+    audit: Audit | None = None
     diagnostics: bool = False
 
     def __post_init__(self) -> None:
@@ -80,6 +85,7 @@ class Travel(Group):
         if self.weights is not None and not callable(self.weights):
             _options.check_weight(self.weights)
         check_kind(Plan, data=self.data)
+        check_kind(Audit, audit=self.audit)
 
     @property
     def decay(self) -> float | None:

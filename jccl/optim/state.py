@@ -51,6 +51,7 @@ class DilocoState(NamedTuple):
     joining: Any = ()  # i32[3] with join="anchor+inner", see jccl.optim.joining
     health: Any = ()  # i32[2] with nan_rounds, see jccl.optim.health
     data: Any = ()  # with data=, see jccl.optim.counting
+    audit: Any = ()  # with audit=, see jccl.optim.audit
 
     @property
     def outer(self) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import jccl
 from jccl import callback
 from jccl.errors import Code
-from jccl.optim import between
+from jccl.optim import between_device
 from jccl.testing import Cluster
 
 PARAMS = {"b": jnp.ones(3), "w": jnp.arange(300.0).reshape(3, 100) / 300 + 0.1}
@@ -271,8 +271,8 @@ def test_rounds_begin_and_end_at_large_numbers_of_steps_too():
 def test_an_array_that_lies_in_host_memory_stays_where_it_is():
     x = jnp.ones(3)
     on_host = jax.device_put(x, x.sharding.with_memory_kind("unpinned_host"))
-    assert between._towards_host(on_host) is on_host
-    assert between._towards_host(x).sharding.memory_kind == "pinned_host"
+    assert between_device.towards_host(on_host) is on_host
+    assert between_device.towards_host(x).sharding.memory_kind == "pinned_host"
 
 
 def test_low_precision_parameters_have_a_float32_anchor():

@@ -137,7 +137,7 @@ PYTHON = [
     ["aggregators", "encoding", "proofs"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
-    ["_local", "_marks", "_outer_step", "_round", "_where"],
+    ["_digest", "_local", "_marks", "_outer_step", "_round", "_where"],
     ["_host_calls", "_ops"],
     ["_mesh_call", "exported", "gradients"],
     ["_mesh"],
