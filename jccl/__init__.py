@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "_build": "build_facts",
     "aggregators": "Aggregator CenteredClip Mean Median NormLimit TrimmedMean",
+    "audits": "audit",
     "checkpoint": "Checkpoints",
     "codecs": "Bf16 Codec E3m0 Fp16 Fp32 Fp8 Int2 Int4 Int8 Stat2 TopK TopK2",
     "communicator": "Communicator Handle Result",
@@ -54,7 +55,7 @@ _NAMES = {
     "snapshot": "publish sync_state",
 }
 _MODULES = (
-    *("checkpoint", "cli", "data", "exported", "gradients", "metrics"),
+    *("audits", "checkpoint", "cli", "data", "exported", "gradients", "metrics"),
     *("proofs", "ray", "sites", "testing"),
 )
 _WITHOUT_NUMPY = ("_build", "cli", "errors", "settings")

@@ -1,5 +1,6 @@
 # Written by docs/generate.py from the list in __init__.py.
 
+from jccl import audits as audits
 from jccl import checkpoint as checkpoint
 from jccl import cli as cli
 from jccl import data as data
@@ -32,6 +33,7 @@ from jccl.aggregators import Mean as Mean
 from jccl.aggregators import Median as Median
 from jccl.aggregators import NormLimit as NormLimit
 from jccl.aggregators import TrimmedMean as TrimmedMean
+from jccl.audits import audit as audit
 from jccl.checkpoint import Checkpoints as Checkpoints
 from jccl.codecs import Bf16 as Bf16
 from jccl.codecs import Codec as Codec

@@ -149,6 +149,6 @@ PYTHON = [
     ["snapshot"],
     ["data"],
     ["optim"],
-    ["checkpoint", "metrics", "ray", "testing"],
+    ["audits", "checkpoint", "metrics", "ray", "testing"],
     ["cli"],
 ]

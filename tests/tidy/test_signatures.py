@@ -22,6 +22,7 @@ MODULES = ["optim", *(name for name in jccl._MODULES if name != "cli")]
 READ_NOT_MADE = {
     "Result": "what a round gives: read by its fields",
     "DilocoState": "made by `init` of an optimizer, read by its fields",
+    "Claim": "what a peer committed to: read from an optimizer's state",
     "Record": "what a checkpoint's manifest holds: read from a store",
 }
 

@@ -38,7 +38,7 @@ COMMON = {
         diagnose diloco done eager feed gradient layer loco loss nesterov outer paced
         pacer sgd sparse step turn
     """,
-    "proofs": "calibrate point proof verdict",
+    "proofs": "auditor calibrate claim drawn judged point proof replay verdict",
     "versions": "fact major minor patch",
     "libraries": "etcd jccl ray",
     # Of formats (f32, bf16, e3m0, top-k), and n, the number of things.
