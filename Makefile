@@ -249,6 +249,11 @@ long-loggers: .venv/.ready-test
 long-python: .venv/.ready-test
 	JCCL_LONG=1 $(PY) -m pytest tests/python/test_data_pool.py tests/python/test_mesh.py tests/python/test_metagenome.py
 
+## make long-audits  audits of training: what CI runs, one case more, and what claims cost a round of 64 MiB
+long-audits: .venv/.ready-test
+	JCCL_LONG=1 $(PY) -m pytest tests/python/test_audits.py
+	$(PY) -m benchmarks.training_audits
+
 ## make long-exact  the same DiLoCo run on loopback and over an emulated wide area, bit for bit (root)
 long-exact: .venv/.ready-test
 	$(PY) -m tests.python.exact_wide

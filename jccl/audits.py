@@ -201,8 +201,8 @@ class Auditor:
         rows: what was judged so far, the last 1,024.
 
     Cost: on the host, parameters, anchor and inner state of `audit.keep` rounds. In an
-    audit, the claimant's parameters and inner state to all, and a round of 12 bytes a
-    peer; the replay.
+    audit, an all_reduce of the bytes of parameters and inner state, to which all but
+    the claimant add zeros, and a round of 12 bytes a peer; the replay.
 
     Example:
         >>> auditor.keep(params, state)
@@ -298,20 +298,23 @@ class Auditor:
         own = self._kept.get(number)
         mine = claim is not None and claim.peer == self.comm.attributes().id
         given = (own.params, own.inner) if mine and own else like
-        has = np.array([mine and own is not None], np.uint8)
+        # A sum with zeros: of a broadcast alone no min_peers contribute.
+        sent = [np.array([mine and own is not None], np.uint8), *as_bytes(given)]
+        sent = sent if mine else [np.zeros_like(one) for one in sent]
         try:
-            said = self.comm.broadcast(
-                [has, *as_bytes(given)],
-                root=mine,
-                tag=f"{self._tag}.start",
-                round=self._terms,
+            said = self.comm.all_reduce(
+                sent, op="sum", tag=f"{self._tag}.start", round=self._terms
             ).value
         except Error as fault:
-            if claim is not None:
-                _log.warning("jccl: no start of audited round %d: %s", number, fault)
+            _log.warning("jccl: no start of audited round %d: %s", number, fault)
             return None
-        if not said[0][0]:  # as after a restart in the middle of the steps
-            _log.warning("jccl: the peer audited for round %d kept no start", number)
+        if claim is not None and not said[0][0]:  # as after a restart on the way
+            _log.warning(
+                "jccl: peer %d, audited for round %d, hands over no start",
+                claim.peer,
+                number,
+            )
+        if not said[0][0]:
             return None
         return from_bytes(said[1:], like)
 
@@ -328,6 +331,15 @@ class Auditor:
         start = Start(own.anchor, *handed)
         if _marks_digest(start.anchor) != claim.anchor:
             return None  # this peer was on another anchor itself
+        if digest_of((start.params, start.inner)).tobytes() != claim.start:
+            # Who of all has changed the bytes on their way nobody can say.
+            _log.warning(
+                "jccl: the start that came for audited round %d is not the one that "
+                "peer %d claimed",
+                claim.round,
+                claim.peer,
+            )
+            return None
         try:
             _check_start(claim, start)
         except ValueError as fault:

@@ -32,6 +32,7 @@ SECTIONS = {
         "docs/skypilot",
         "docs/gpu",
         "docs/proofs",
+        "docs/audits",
         "docs/lost-keys",
         "docs/metagenome",
         "benchmarks/wan/README",

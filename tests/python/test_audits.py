@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import jccl
 from jccl import audits
 from jccl._digest import as_bytes, digest_of, from_bytes
 from jccl.audits import drawn
+from jccl.errors import Code
 from jccl.optim.audit import FOLDED, VERSION, read_claim
 from jccl.testing import Cluster
 from tests.python import audited
@@ -358,6 +360,73 @@ def test_more_peers_than_fit_train_without_claims():
         peers = cluster.run(training(lambda i: ["honest"] * 2, 2, audit))
     for _, _, claims, judged in peers:
         assert claims == {} and all(row.peer == 0 for row in judged)
+
+
+@LONG
+def test_a_round_that_failed_is_claimed_again_with_all_its_steps():
+    """One of two leaves, a round fails, another one joins: claims are of all steps
+    since the anchor, and the joiner takes part in audits from then on."""
+    audit = jccl.Audit(every=1)
+
+    def begin(comm):
+        travel = jccl.Travel(audit=audit)
+        tx = jccl.diloco(
+            comm, INNER, sync_every=H, codec=None, travel=travel, rounds=DROP
+        )
+        carry = jccl.sync_state((PARAMS, tx.init(PARAMS)))
+
+        @jax.jit
+        def step(params, state, batch):
+            grads = audited.split_grad(params, batch)
+            updates, state = tx.update(grads, state, params, scale=1.0, noise=0.0)
+            return optax.apply_updates(params, updates), state
+
+        return [carry, step, audits.Auditor(comm, audit), comm.attributes().id]
+
+    def go_on(peer, steps):
+        carry, step, auditor, number = peer
+        judged = []
+        for _ in range(steps):
+            auditor.keep(*carry)
+            carry = step(*carry, batch_of(number, int(carry[1].step)))
+            row = auditor.judge(*carry, inner_step, batches_of)
+            judged += [row] if row else []
+        peer[0] = carry
+        return judged
+
+    with Cluster(2, min_peers=2) as cluster:
+        peers = cluster.run(lambda comm, _: begin(comm))
+        cluster.run(lambda comm, i: go_on(peers[i], H))
+        cluster.comms.pop().close()
+        over = threading.Event()
+
+        def abort():
+            while not over.wait(0.1):
+                cluster.comms[0].abort()
+
+        threading.Thread(target=abort, daemon=True).start()
+        go_on(peers[0], H)
+        over.set()
+        assert peers[0][0][1].status[0] == Code.ABORTED
+        assert 2 not in audits.claims(peers[0][0])
+        cluster.join()
+        joined, there = [peers[0], None], threading.Event()
+
+        def program(comm, index):
+            if index:
+                joined[index] = begin(comm)
+                there.set()
+            assert there.wait(60)  # as a round of one alone would fail again
+            return go_on(joined[index], 2 * H)
+
+        judged = cluster.run(program)
+        states = [peer[0] for peer in joined]
+    assert audits.claims(states[0])[2] == audits.claims(states[1])[2]
+    steps = [(one.steps, one.cursor) for one in audits.claims(states[0])[2]]
+    assert steps == [(2 * H, H), (H, H)]
+    assert [(row.round, row.convicted) for row in judged[0]] == [(1, False), (2, False)]
+    assert [(row.round, row.peer > 0) for row in judged[1]] == [(1, False), (2, True)]
+    assert judged[0][1][3:] == judged[1][1][3:] == (1, 0, False)
 
 
 def test_both_forms_audit_each_other():
