@@ -31,7 +31,7 @@ REASONS = (
     # Of make targets of their own.
     Reason("takes a minute: make long-sites", 5),
     Reason("more of the same: make long-python", 5),
-    Reason("more of the same: make long-audits", 1),
+    Reason("more of the same: make long-audits", 2),
     Reason("takes minutes: make long-slurm", 3),
     Reason("takes a minute: make long-examples", 6),
     Reason("no tokenizers: pip install tokenizers", 2),
