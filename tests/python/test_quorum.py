@@ -129,3 +129,15 @@ def test_what_it_cannot_do_is_refused():
 
     with Cluster(1) as one:
         one.run(run)
+
+
+def test_a_broadcast_commits_where_more_than_its_root_is_needed():
+    """min_peers sites are there; only one of them contributes."""
+
+    def run(comm, index):
+        own = np.full(3, float(index), np.float32)
+        return comm.broadcast(own, root=index == 1, round=jccl.Round(deadline=60.0))
+
+    with Cluster(2, min_peers=2) as pair:
+        for result in pair.run(run):
+            np.testing.assert_array_equal(result.value, np.ones(3, np.float32))

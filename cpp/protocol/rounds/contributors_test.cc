@@ -127,6 +127,16 @@ TEST_F(Contributors, of_two_that_both_want_the_only_place_both_hear_of_it) {
   EXPECT_EQ(refused(call({1, 1}, 1, false)), (Refused{{1, Code::kLimit}, {2, Code::kLimit}}));
 }
 
+TEST_F(Contributors, min_peers_are_there_but_no_more_contribute_than_the_call_lets) {
+  MasterOptions all = options();
+  all.start_peers = 3, all.min_peers = 2;
+  begin(all);
+  join({"a", "b", "c"});
+  size_ = 3;
+  commit(call({0, 1, 0}, 1, false), 1);  // a broadcast of b
+  EXPECT_EQ(sent<wire::Start>(call({0, 1, 0}, 0, false)).size(), 0U) << "of a sum one is too few";
+}
+
 TEST_F(Contributors, who_says_otherwise_what_the_call_allows_has_made_it_up) {
   for (const bool unit : {true, false}) {
     run_of(4);

@@ -288,6 +288,18 @@ void Forming::form(const wire::Tag& tag) {
   launch(tag);
 }
 
+// min_peers sites are there; so many have to contribute, if the call lets that many: of a broadcast
+// one does.
+std::uint32_t Forming::contributors_needed(const wire::Tag& tag,
+                                           const std::vector<Participant>& parts) const {
+  std::uint32_t needed = std::max(1U, options().min_peers);
+  for (const Participant& part : parts) {
+    const std::uint32_t most = rounds().at(tag).ready.at(part.incarnation).ready.contributors_max;
+    if (most > 0 && !JCCL_PLANTED("a-root-needs-company")) needed = std::min(needed, most);
+  }
+  return needed;
+}
+
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
 Wait Forming::forming_wait(const wire::Tag& tag) const {
   const std::size_t sites = membership().sites_in(tag);
@@ -314,10 +326,11 @@ Wait Forming::forming_wait(const wire::Tag& tag) const {
     return {WaitCause::kPeers, why};
   if (state_votes().undecided(tag)) return {WaitCause::kPeers, state_votes().votes_text(tag)};
   std::set<std::string> contributing;
-  for (const Participant& part : parts_for(tag)) {
+  const std::vector<Participant> parts = parts_for(tag);
+  for (const Participant& part : parts) {
     if (part.contributes()) contributing.insert(part.site);
   }
-  if (!contributing.empty() && contributing.size() < options().min_peers) {
+  if (!contributing.empty() && contributing.size() < contributors_needed(tag, parts)) {
     return {WaitCause::kTooFew, cat("waits for min_peers = ", options().min_peers, " sites, ",
                                     contributing.size(), " contribute")};
   }
@@ -424,7 +437,8 @@ void Forming::launch(const wire::Tag& tag) {
   wait_charges().charge_left(tag);
   const wire::Attempt attempt{ledger().epoch(), ++counter_};
   const wire::RoundName name{tag, ledger().standing(tag).committed + 1};
-  round.running.emplace(attempt, name, std::move(parts), options().min_peers);
+  const std::uint32_t needed = contributors_needed(tag, parts);
+  round.running.emplace(attempt, name, std::move(parts), needed);
   round.running_told.clear();
   MasterAttempt& running = *round.running;
   attempts().running_[attempt] = tag;

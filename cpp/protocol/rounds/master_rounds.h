@@ -46,6 +46,8 @@ class Forming : public Room<Forming> {
   base::Time states_crossed_since_ = base::kNever;
 
  private:
+  std::uint32_t contributors_needed(const wire::Tag& tag,
+                                    const std::vector<Participant>& parts) const;
   bool state_fits(ProcessRecord& process, const wire::Ready& ready);
   void expire_round(const wire::Tag& tag);
   void send_on(const wire::Tag& tag);
