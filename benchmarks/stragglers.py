@@ -4,7 +4,8 @@ A model in virtual time: no master runs, and no byte moves. It plays the rule th
 docs/settings.md states for `jccl master --straggler skip`: a round begins when all
 sites that are waited for are READY, or `straggler_after` after half of them are,
 without the rest; and that of `jccl.Quorum`, with its share instead of the half and its
-grace instead of `straggler_after`. Who was left out is waited for again as soon as it is back:
+grace instead of `straggler_after`. Who was left out is waited for again as soon as it
+is back:
 
 * `plain`: its next call takes part in the round that is open then.
 * `DiLoCo`: its call finds its round committed. It takes the new anchor, keeps its steps
