@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/failpoint.h"
-#include "base/limits.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "net/security/credentials.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/limits.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/limits.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master/master_state.h"
