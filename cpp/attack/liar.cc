@@ -27,12 +27,12 @@ base::Time clock_now() {
 wire::Digest bent(const wire::Digest& digest) { return {digest.low ^ 1, digest.high}; }
 
 // A weight that no encoder writes. Behind it: has_state, revision, two digests, deadline, call,
-// before.
+// before, the quorum's share and grace.
 Bytes with_weight(const wire::Ready& ready, double weight) {
   Bytes bytes = wire::encode(ready);
   base::Writer before;
   before.text(ready.before, base::kTagBytesMax);
-  const std::size_t behind = 1 + 8 + 16 + 16 + 8 + 8 + before.size();
+  const std::size_t behind = 1 + 8 + 16 + 16 + 8 + 8 + before.size() + 4 + 8;
   std::memcpy(bytes.data() + bytes.size() - behind - sizeof weight, &weight, sizeof weight);
   return bytes;
 }

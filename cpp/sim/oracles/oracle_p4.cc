@@ -202,7 +202,13 @@ void World::check_straggler(const std::string& site, const std::string& reason) 
   if (quorum) {
     // Who hung up on a master that stood still has to come back first; a grace may be short.
     const bool disturbed = now <= master_disturbed_until_ + mix.silence;
-    const bool called = !disturbed && has_called(site, reason, mix.quorum_grace);
+    const bool lives = std::any_of(peers.begin(), peers.end(), [&](const SimPeer& peer) {
+      return peer.site == site && peer.alive;
+    });
+    // Whose READY a commit overtook has to hear of that and be READY anew.
+    const bool graceful = mix.quorum_grace > 4 * (mix.latency + mix.jitter + kSpikeMax);
+    const bool judged = !disturbed && lives && graceful;
+    const bool called = judged && has_called(site, reason, mix.quorum_grace);
     if (mix.quorum > 0 && !called) return;
     return history.fail("P4", cat("site ", site, mix.quorum > 0 ? " had called" : ": nobody asked",
                                   " and is left out: ", reason));
