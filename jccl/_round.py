@@ -39,7 +39,8 @@ class Quorum:
             have the grace to follow; then the round begins without them. They are
             waited for again when they have called.
         grace: seconds, 0 to a day. One that is not shorter than the calls' deadline has
-            no effect.
+            no effect. A site that was left out of a round of a shared state fetches the
+            state, and calls again: a grace shorter than that leaves it out for good.
     """
 
     share: float = 0.9

@@ -145,7 +145,7 @@ Mix draw_mix(std::uint64_t seed) {
   base::Rng quorums(seed ^ 0x71756F72756D);
   if (quorums.chance(0.2)) {
     mix.quorum = quorums.chance(0.5) ? 501 : 750;
-    mix.quorum_grace = between(quorums, 0, 1000 * kMillisecond);
+    mix.quorum_grace = between(quorums, 300 * kMillisecond, 2000 * kMillisecond);
   }
   base::Rng edits(seed ^ 0x65646974);
   if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();

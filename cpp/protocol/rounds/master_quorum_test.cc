@@ -63,6 +63,22 @@ TEST_F(QuorumOfCalls, one_that_lies_has_nobody_left_out) {
   }
 }
 
+// Simulated seed 1014 with a hostile member: it asked when it was the only member.
+TEST_F(QuorumOfCalls, what_one_asked_while_it_was_alone_binds_nobody) {
+  MasterOptions four = options();
+  four.start_peers = 4;
+  begin(four);
+  last_ = 0, alive_ = {1, 2, 3, 4};
+  join({"a"});
+  (void)call(1, {501, 0});
+  join({"b", "c"});
+  for (const ConnId conn : {2, 3}) (void)call(conn, {});
+  (void)say(3, wire::Withdraw{{"grads", 1}});
+  join({"d"});
+  EXPECT_EQ(sent<wire::Start>(call(4, {})).size(), 0U);
+  EXPECT_EQ(left_out(20 * kSecond), Sites{});
+}
+
 TEST_F(QuorumOfCalls, half_of_the_members_can_have_nobody_left_out) {
   run_of(4);
   for (const ConnId conn : {1, 2}) (void)call(conn, kMost);
