@@ -66,3 +66,26 @@ def _hashed(*leaves: Any) -> np.ndarray:
         out.update(f"{array.dtype.name}{list(array.shape)};".encode())
         out.update(_bytes(array).data)
     return np.frombuffer(out.digest(), np.uint8)
+
+
+def copied(leaf: Any) -> Any:
+    """On the host: the step may take the array's memory."""
+    if jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.array(jax.random.key_data(leaf)))
+    return np.array(leaf)
+
+
+def is_finite(tree: Any) -> bool:
+    return all(
+        bool(np.isfinite(np.asarray(leaf, np.float64)).all())
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(getattr(leaf, "dtype", np.float32), jnp.floating)
+    )
+
+
+def is_near(anchor: Any, param: Any) -> bool:
+    """A step ends on the anchor up to the rounding of `params + update`."""
+    eps = float(jnp.finfo(jnp.asarray(param).dtype).eps)
+    a, p = np.asarray(anchor, np.float64), np.asarray(param).astype(np.float64)
+    room = eps * np.abs(a) + 2.0**-20 * np.abs(a).max(initial=0)
+    return a.shape == p.shape and bool((np.abs(p - a) <= room).all())

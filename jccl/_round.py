@@ -37,7 +37,8 @@ class Quorum:
     Args:
         share: of the sites, above 0.5 and below 1. Once so many have called, the others
             have the grace to follow; then the round begins without them. They are
-            waited for again when they have called.
+            waited for again when they have called, and in rounds without a quorum. The
+            first round of a tag waits for all.
         grace: seconds, 0 to a day. One that is not shorter than the calls' deadline has
             no effect. A site that was left out of a round of a shared state fetches the
             state, and calls again: a grace shorter than that leaves it out for good.
@@ -47,7 +48,9 @@ class Quorum:
     grace: float = 2.0
 
     def __post_init__(self) -> None:
-        check_kind(numbers.Real, share=self.share, grace=self.grace)
+        for name, value in (("share", self.share), ("grace", self.grace)):
+            if not isinstance(value, numbers.Real):
+                raise TypeError(f"jccl: {name}={value!r} of Quorum must be a number")
         if not SHARE_LEAST <= self.share <= SHARE_MOST:
             raise ValueError(
                 f"jccl: Quorum(share={self.share}) must be above 0.5, so that those "
@@ -101,7 +104,7 @@ class Round(Group):
             else MISMATCH.
         quorum: of all_reduce and all_gather: begins without who is late. A
             `jccl.Quorum`, alike on all peers, else MISMATCH. `contributors` of the
-            result says who is in it; the late call takes part in the next round.
+            result says who is in it; the late call takes part in a later round.
     """
 
     deadline: Any = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jccl import _marks, proofs, snapshot
-from jccl._digest import as_bytes, digest_of, from_bytes
+from jccl._digest import as_bytes, copied, digest_of, from_bytes, is_finite, is_near
 from jccl._round import Round
 from jccl.communicator import Communicator
 from jccl.errors import Error
@@ -141,9 +142,15 @@ def _repeated(
     limits: proofs.Limits,
 ) -> Replay:
     params, inner, made = start.params, start.inner, 0
-    for batch in batches:
+    for batch in itertools.islice(batches, claim.steps + 1):
         params, inner = step(params, inner, batch)
         made += 1
+    if made == 0:
+        raise ValueError(
+            f"jccl: no batches for the {claim.steps} steps that peer {claim.peer} "
+            f"claims for round {claim.round}; give those from its cursor "
+            f"{claim.cursor} on, or None to leave it to others"
+        )
     if made != claim.steps:
         why = f"it claims {claim.steps} steps, and {made} were due"
         return Replay("different", why, {}, False)
@@ -183,7 +190,7 @@ class Judged(NamedTuple):
     own: Replay | None  # what this peer found; None if it did not replay
     replayed: int  # so many of the others did
     against: int  # so many of them found it different
-    convicted: bool  # more than half of those
+    convicted: bool  # two or more, and more than half of all others that claimed
 
 
 class Auditor:
@@ -240,7 +247,7 @@ class Auditor:
             rounds, self._step = int(here.rounds), int(here.step)
             if int(here.since) == 0 and is_audited(self.audit, rounds):
                 start = Start(here.anchor, params, here.inner)
-                self._kept[rounds + 1] = jax.tree.map(_copied, start)
+                self._kept[rounds + 1] = jax.tree.map(copied, start)
                 while len(self._kept) > self.audit.keep:
                     del self._kept[min(self._kept)]
         self._step += 1
@@ -277,17 +284,37 @@ class Auditor:
         if number < 1 or number % self.audit.every or number == self._judged:
             return None
         self._judged = number
-        found = {one.peer: one for one in here.claims().get(number, [])}
-        claim = found.get(drawn(self.comm.digest(self._tag), found) if found else 0)
+        found = {one.peer: one for one in self._claims_of(here).get(number, [])}
+        claim = found.get(drawn(self._digest(), found) if found else 0)
         handed = self._handed(number, claim, (params, here.inner))
         replay = None
         if claim and claim.peer != self.comm.attributes().id:
             replay = self._replayed(claim, handed, step, data_of)
-        row = self._agreed(number, claim, replay)
+        row = self._agreed(number, claim, replay, len(found) - 1)
         self.rows = [*self.rows[-1023:], row]
         return row
 
     # ---- parts -----------------------------------------------------------------------
+
+    def _digest(self) -> str:
+        digest = self.comm.digest(self._tag)
+        if not digest.strip("0"):
+            raise ValueError(
+                f"jccl: the run has no state with the tag '{self._tag}'; give the "
+                "Auditor the tag of the optimizer's jccl.Rounds"
+            )
+        return digest
+
+    def _claims_of(self, here: _Place) -> dict[int, list[Claim]]:
+        claims = here.claims()
+        for number in claims:
+            if number % self.audit.every:
+                raise ValueError(
+                    f"jccl: there are claims for round {number}, which every="
+                    f"{self.audit.every} of this Auditor leaves out; give it the "
+                    "jccl.Audit of the optimizer"
+                )
+        return claims
 
     def _schedule(self, node: Any) -> Any:
         return snapshot.declared_for(node, self.comm, None).layout.schedule  # type: ignore[attr-defined]
@@ -333,12 +360,12 @@ class Auditor:
             return None  # this peer was on another anchor itself
         if digest_of((start.params, start.inner)).tobytes() != claim.start:
             # Who of all has changed the bytes on their way nobody can say.
-            _log.warning(
-                "jccl: the start that came for audited round %d is not the one that "
-                "peer %d claimed",
-                claim.round,
-                claim.peer,
-            )
+            said = "the start that came for audited round %d is not peer %d's"
+            _log.warning(f"jccl: {said}", claim.round, claim.peer)
+            return None
+        if not is_finite((start.params, start.inner)):
+            said = "peer %d began audited round %d with NaN, so nobody can repeat it"
+            _log.warning(f"jccl: {said}", claim.peer, claim.round)
             return None
         try:
             _check_start(claim, start)
@@ -347,9 +374,11 @@ class Auditor:
         return _repeated(claim, start, step, batches, self.limits)
 
     def _agreed(
-        self, number: int, claim: Claim | None, replay: Replay | None
+        self, number: int, claim: Claim | None, replay: Replay | None, others: int
     ) -> Judged:
-        """Gathers what the others found. The claimant has no voice in it."""
+        """Gathers what the others found. The claimant has no voice in it. Who does not
+        repeat the steps counts for it: one liar can bring it about that nobody else can
+        (it spoils the start on its way)."""
         peer = claim.peer if claim else 0
         vote = 0 if replay is None else 1 if replay.honest else 2
         try:
@@ -368,9 +397,8 @@ class Auditor:
             if one != peer and tuple(row[:2]) == (number, peer) and row[2]
         ]
         against = votes.count(2)
-        row = Judged(
-            number, peer, replay, len(votes), against, against * 2 > len(votes)
-        )
+        convicted = against >= 2 and against * 2 > others
+        row = Judged(number, peer, replay, len(votes), against, convicted)
         if row.convicted and peer not in self._named:
             self._named.add(peer)
             self._warn(row)
@@ -443,13 +471,6 @@ def _committed(audit: Any) -> dict[int, list[Claim]]:
     }
 
 
-def _copied(leaf: Any) -> Any:
-    """On the host: the step may take the array's memory."""
-    if jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jnp.array(jax.random.key_data(leaf)))
-    return np.array(leaf)
-
-
 def _marks_digest(anchor: Any) -> bytes:
     return bytes(digest_of(_marks.of_host(anchor)).tobytes())
 
@@ -470,15 +491,7 @@ def _check_start(claim: Claim, start: Start) -> None:
             "to hand over what it began with"
         )
     leaves = (jax.tree.leaves(start.anchor), jax.tree.leaves(start.params))
-    if not all(map(_is_near, *leaves)):
+    if not all(map(is_near, *leaves)):
         raise ValueError(
             f"jccl: the parameters {who} did not begin at the anchor, up to rounding"
         )
-
-
-def _is_near(anchor: Any, param: Any) -> bool:
-    """A step ends on the anchor up to the rounding of `params + update`."""
-    eps = float(jnp.finfo(jnp.asarray(param).dtype).eps)
-    a, p = np.asarray(anchor, np.float64), np.asarray(param).astype(np.float64)
-    room = eps * np.abs(a) + 2.0**-20 * np.abs(a).max(initial=0)
-    return a.shape == p.shape and bool((np.abs(p - a) <= room).all())

@@ -27,7 +27,7 @@ from jccl._host import HostLeaves
 from jccl._host_calls import SHOWN as SHOWN
 from jccl._host_calls import Handle as Handle
 from jccl._options import Restore, check_seconds, check_tag, check_text, number_of_wish
-from jccl._peer_options import Transport
+from jccl._peer_options import Transport, Waits
 from jccl._results import HasRegistryId, Reduced, Started
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
@@ -241,6 +241,7 @@ class Communicator:
         """
         check_text("group", name)
         refuse_secret("group", name)
+        Waits(start_peers=start_peers)  # of what is refused the master shall not hear
         if self.joins_group is None or not name:
             raise errors.InvalidError(
                 "a group has a name, and jccl.connect makes the communicator that joins"

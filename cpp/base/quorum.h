@@ -21,9 +21,13 @@ struct Quorum {
   auto operator<=>(const Quorum&) const = default;
 
   bool asked() const { return share != 0; }
-  // So many of `sites` are enough, and somebody is missing.
+  // So many of `sites` are enough.
+  bool enough(std::size_t ready, std::size_t sites) const {
+    return asked() && 1000 * ready >= share * sites && 2 * ready > sites;
+  }
+  // … and somebody is missing.
   bool met(std::size_t ready, std::size_t sites) const {
-    return asked() && ready < sites && 1000 * ready >= share * sites && 2 * ready > sites;
+    return ready < sites && enough(ready, sites);
   }
 };
 

@@ -42,6 +42,8 @@ TEST(QuorumTest, is_met_by_its_share_and_more_than_half_but_not_by_all) {
   EXPECT_TRUE(Quorum({501, 0}).met(2, 3));
   EXPECT_FALSE(Quorum({501, 0}).met(2, 4));
   EXPECT_FALSE(Quorum{}.met(3, 4));
+  EXPECT_TRUE(most.enough(10, 10));
+  EXPECT_FALSE(Quorum{}.enough(4, 4));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import os
 import threading
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -333,20 +334,20 @@ def test_an_auditor_refuses_another_start():
 
 def test_a_culprit_is_named_once(caplog):
     audit = jccl.Audit(every=1)
-    with Cluster(2) as cluster, caplog.at_level(logging.WARNING, "jccl"):
+    with Cluster(3) as cluster, caplog.at_level(logging.WARNING, "jccl"):
         auditor = audits.Auditor(cluster.comms[0], audit)
-        replay = audits.Replay("different", "beyond the limits: mean 7", {}, True)
+        found = [
+            why and audits.Replay("different", f"beyond the limits: {why}", {}, True)
+            for why in ("mean 7", None, "mean 8")
+        ]
         peer = cluster.comms[1].attributes().id
 
         def program(comm, index):
             own = auditor if index == 0 else audits.Auditor(comm, audit)
             claim = claim_of(np.arange(200.0), peer=peer)
-            return [
-                own._agreed(number, claim, None if index else replay)
-                for number in (1, 2)
-            ]
+            return [own._agreed(number, claim, found[index], 2) for number in (1, 2)]
 
-        rows, _ = cluster.run(program)
+        rows, *_ = cluster.run(program)
     assert [row.convicted for row in rows] == [True, True]
     said = [r.getMessage() for r in caplog.records if "did not do" in r.getMessage()]
     assert len([line for line in said if "mean 7" in line]) == 1
@@ -490,3 +491,73 @@ def test_between_steps_asks_for_the_inner_state():
 def test_a_state_without_claims_is_refused():
     with pytest.raises(ValueError, match="0 optimizers with audit="):
         audits.claims((PARAMS, optax.sgd(0.1).init(PARAMS)))
+
+
+# ---- who could be wronged ------------------------------------------------------------
+
+
+class Ballot:
+    """A communicator of peer 1, on which the others vote as they like."""
+
+    def __init__(self, votes):
+        self.votes = votes
+
+    def attributes(self):
+        return SimpleNamespace(id=1)
+
+    def all_gather(self, own, **_):
+        rows = [own, *([own[0], own[1], vote] for vote in self.votes)]
+        ids = tuple(range(1, len(rows) + 1))
+        return SimpleNamespace(contributors=ids, value=np.array(rows, np.uint32))
+
+    def sites_of(self, ids):
+        return tuple(f"peer-{one}" for one in ids)
+
+    def digest(self, tag):
+        return "0" * 32
+
+
+@pytest.mark.parametrize(
+    ("others", "against", "convicted"),
+    [(1, 1, False), (2, 1, False), (2, 2, True), (4, 1, False), (4, 2, False)]
+    + [(4, 3, True), (5, 3, True), (5, 2, False)],
+)
+def test_one_that_votes_while_nobody_else_can_convicts_nobody(
+    others, against, convicted
+):
+    auditor = audits.Auditor(Ballot([2] * against), jccl.Audit())
+    row = auditor._agreed(3, SimpleNamespace(peer=9), None, others)
+    assert (row.replayed, row.against, row.convicted) == (against, against, convicted)
+
+
+def test_a_start_with_nan_convicts_nobody(caplog):
+    """An accident: the guard leaves such a peer out, and it goes on from there."""
+    anchor = {"w": np.ones(3, np.float32)}
+    auditor = audits.Auditor(Ballot([]), jccl.Audit(every=1))
+    auditor._kept[1] = audits.Start(anchor, anchor, ())
+    broken = {"w": np.full(3, np.nan, np.float32)}
+    claim = SimpleNamespace(
+        round=1,
+        peer=2,
+        anchor=audits._marks_digest(anchor),
+        start=digest_of((broken, ())).tobytes(),
+    )
+    with caplog.at_level(logging.WARNING, logger="jccl"):
+        assert auditor._replayed(claim, (broken, ()), None, lambda _: [1]) is None
+    assert "with NaN, so nobody can repeat it" in caplog.text
+
+
+def test_no_batches_are_an_error_of_who_gives_them():
+    anchor = {"w": np.ones(3, np.float32)}
+    claim = SimpleNamespace(round=1, peer=2, steps=4, cursor=8)
+    with pytest.raises(ValueError, match="no batches for the 4 steps that peer 2"):
+        audits._repeated(claim, audits.Start(anchor, anchor, ()), None, [], None)
+
+
+def test_an_auditor_of_another_tag_or_other_rounds_says_so():
+    auditor = audits.Auditor(Ballot([]), jccl.Audit(every=2), tag="typo")
+    with pytest.raises(ValueError, match="no state with the tag 'typo'"):
+        auditor._digest()
+    odd = SimpleNamespace(claims=lambda: {3: []})
+    with pytest.raises(ValueError, match="claims for round 3, which every=2"):
+        auditor._claims_of(odd)

@@ -233,3 +233,11 @@ def test_a_killed_peer_and_a_killed_master_hurt_no_more_than_they_must(tmp_path)
         worlds = {x.split()[2] for x in a.output().splitlines() if x.startswith("west")}
         assert worlds == {"2"}  # no round of the west waited for, or lost, a peer
         assert all(p.running for p in (a, b, c))
+
+
+def test_a_number_of_sites_that_is_none_opens_no_group():
+    with Cluster(1) as cluster:
+        for wrong in (1.5, "2"):
+            with pytest.raises(TypeError, match="start_peers"):
+                cluster.comms[0].group("x", start_peers=wrong)
+        assert not open_groups(cluster.master.address)

@@ -18,6 +18,8 @@ void Stragglers::note_asked_quorum(const wire::Tag& tag) {
   Round& round = rounds().at(tag);
   const std::size_t owing = membership().owing(tag);
   if (!round.asks_quorum || round.quorum.asked()) return;
+  // Of the first round everybody is waited for: some have not compiled their step yet.
+  if (ledger().standing(tag).committed == 0 && !JCCL_PLANTED("first-rounds-have-quorums")) return;
   if (2 * round.ready.size() <= owing && !JCCL_PLANTED("a-minority-asks")) return;
   std::map<base::Quorum, std::size_t> said;
   for (const auto& [id, member] : ledger().members()) {
@@ -26,6 +28,17 @@ void Stragglers::note_asked_quorum(const wire::Tag& tag) {
     const std::size_t count = ++said[open->ready.quorum];
     if (2 * count > owing || JCCL_PLANTED("a-minority-asks")) round.quorum = open->ready.quorum;
   }
+}
+
+// Who was left out of an earlier round for a quorum is out of the next ones until it calls; but
+// only of those that have a quorum of their own. Else all are waited for again: sites may have gone
+// since, or the calls ask for none.
+void Stragglers::wait_without_quorum(const wire::Tag& tag, std::size_t ready, std::size_t sites) {
+  Round& round = rounds().at(tag);
+  if (round.skipped.empty() || options().straggler == Straggler::kSkip) return;
+  if (round.quorum.enough(ready, sites) || !late_sites(tag).empty()) return;
+  if (JCCL_PLANTED("the-left-out-are-out-of-all")) return;
+  round.skipped.clear();
 }
 
 void Stragglers::forget_quorum(Round& round) {

@@ -13,9 +13,9 @@ constexpr base::Quorum kMost{750, kSecond};
 
 class QuorumOfCalls : public HostileMember {
  protected:
-  void run_of(std::size_t members) {
+  void run_of(std::size_t members, std::uint32_t min_peers = 1) {
     MasterOptions all = options();
-    all.start_peers = static_cast<std::uint32_t>(members);
+    all.start_peers = static_cast<std::uint32_t>(members), all.min_peers = min_peers;
     begin(all);
     last_ = 0, alive_.clear();
     constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
@@ -31,9 +31,20 @@ class QuorumOfCalls : public HostileMember {
     ASSERT_EQ(committed("grads"), 1U);
   }
   MasterEffects call(ConnId conn, const base::Quorum& quorum) {
-    wire::Ready one = ready("grads", committed("grads") + 1);
+    wire::Ready one = ready(tag_, committed(tag_) + 1);
     one.quorum = quorum;
     return say(conn, one);
+  }
+  static std::size_t starts_of(const MasterEffects& effects) {
+    return sent<wire::Start>(effects).size();
+  }
+  void finish(std::initializer_list<ConnId> conns) {
+    const auto& running = master_->state().rounds_.at(tag_).running;
+    ASSERT_TRUE(running.has_value());
+    const wire::Attempt attempt = running->attempt();
+    const std::uint64_t before = committed(tag_);
+    for (const ConnId conn : conns) (void)say(conn, wire::Done{attempt, {7, 7}});
+    ASSERT_EQ(committed(tag_), before + 1);
   }
   // The sites that were left out meanwhile.
   std::vector<std::string> left_out(base::Duration within) {
@@ -43,6 +54,7 @@ class QuorumOfCalls : public HostileMember {
     }
     return sites;
   }
+  wire::Tag tag_ = "grads";
 };
 
 using Sites = std::vector<std::string>;
@@ -63,19 +75,55 @@ TEST_F(QuorumOfCalls, one_that_lies_has_nobody_left_out) {
   }
 }
 
+TEST_F(QuorumOfCalls, who_was_left_out_is_waited_for_where_the_rest_are_no_quorum) {
+  run_of(5);
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, {600, kSecond});
+  EXPECT_EQ(left_out(1010 * kMillisecond), (Sites{"d", "e"}));
+  finish({1, 2, 3});
+  (void)say(3, wire::Leave{});
+  for (const ConnId conn : {1, 2}) EXPECT_EQ(starts_of(call(conn, {600, kSecond})), 0U);
+  EXPECT_EQ(left_out(20 * kSecond), Sites{}) << "two of four are no 0.6";
+  EXPECT_EQ(committed("grads"), 2U);
+}
+
+TEST_F(QuorumOfCalls, calls_that_ask_for_none_wait_for_who_was_left_out_before) {
+  run_of(4);
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, kMost);
+  EXPECT_EQ(left_out(1010 * kMillisecond), Sites{"d"});
+  finish({1, 2, 3});
+  for (const ConnId conn : {1, 2, 3}) EXPECT_EQ(starts_of(call(conn, {})), 0U);
+  EXPECT_EQ(starts_of(call(4, {})), 4U);
+}
+
+TEST_F(QuorumOfCalls, who_is_still_away_is_out_of_the_next_round_of_a_quorum_at_once) {
+  run_of(4);
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, kMost);
+  EXPECT_EQ(left_out(1010 * kMillisecond), Sites{"d"});
+  finish({1, 2, 3});
+  for (const ConnId conn : {1, 2}) EXPECT_EQ(starts_of(call(conn, kMost)), 0U);
+  EXPECT_EQ(starts_of(call(3, kMost)), 3U);
+}
+
+TEST_F(QuorumOfCalls, the_first_round_of_a_tag_waits_for_all_that_have_called) {
+  run_of(4);
+  tag_ = "new";
+  (void)call(4, kMost);
+  (void)say(4, wire::Withdraw{{"new", 1}});  // to call again: its step is compiled first
+  for (const ConnId conn : {1, 2, 3}) (void)call(conn, kMost);
+  EXPECT_EQ(left_out(20 * kSecond), Sites{});
+  EXPECT_EQ(starts_of(call(4, kMost)), 4U);
+}
+
 // Simulated seed 1014 with a hostile member: it asked when it was the only member.
 TEST_F(QuorumOfCalls, what_one_asked_while_it_was_alone_binds_nobody) {
-  MasterOptions four = options();
-  four.start_peers = 4;
-  begin(four);
-  last_ = 0, alive_ = {1, 2, 3, 4};
-  join({"a"});
+  run_of(4, 3);
+  for (const ConnId conn : {2, 3, 4}) (void)say(conn, wire::Leave{});
+  alive_ = {1, 5, 6, 7};
   (void)call(1, {501, 0});
-  join({"b", "c"});
-  for (const ConnId conn : {2, 3}) (void)call(conn, {});
-  (void)say(3, wire::Withdraw{{"grads", 1}});
-  join({"d"});
-  EXPECT_EQ(sent<wire::Start>(call(4, {})).size(), 0U);
+  join({"e", "f", "g"});
+  (void)call(6, {});
+  (void)say(6, wire::Withdraw{{"grads", 2}});
+  for (const ConnId conn : {5, 7}) EXPECT_EQ(starts_of(call(conn, {})), 0U);
   EXPECT_EQ(left_out(20 * kSecond), Sites{});
 }
 

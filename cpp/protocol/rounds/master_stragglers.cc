@@ -119,6 +119,7 @@ void Stragglers::note_quorum(const wire::Tag& tag) {
   }
   if (count == sites) note_ready_late(tag);
   note_asked_quorum(tag);
+  wait_without_quorum(tag, count, sites);
   if (!round.quorum.met(count, sites) || count < options().min_peers) {
     round.met_since = base::kNever;
   } else {
