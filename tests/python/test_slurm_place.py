@@ -20,7 +20,7 @@ TASK = {
     "SLURM_PROCID": "3",
 }
 GIVEN = dict.fromkeys(
-    ("master", "site", "shard", "shards", "bind", "advertise", "start_peers")
+    ("master", "site", "group", "shard", "shards", "bind", "advertise", "start_peers")
 ) | {
     "key_file": None,
     "insecure": None,

@@ -1,6 +1,7 @@
 // Calls that ask for a quorum: who can have whom left out. The usual way is in the scenarios quorum
 // and quorum-of-state.
 #include "protocol/hostile_rig.h"
+#include "protocol/master/master_state.h"
 
 namespace jccl::protocol {
 namespace {
