@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import numbers
 from typing import Any, Literal
 
 import numpy as np
@@ -48,9 +47,8 @@ class Quorum:
     grace: float = 2.0
 
     def __post_init__(self) -> None:
-        for name, value in (("share", self.share), ("grace", self.grace)):
-            if not isinstance(value, numbers.Real):
-                raise TypeError(f"jccl: {name}={value!r} of Quorum must be a number")
+        aggregators.check_number(f"jccl: share={self.share!r} of Quorum", self.share)
+        aggregators.check_number(f"jccl: grace={self.grace!r} of Quorum", self.grace)
         if not SHARE_LEAST <= self.share <= SHARE_MOST:
             raise ValueError(
                 f"jccl: Quorum(share={self.share}) must be above 0.5, so that those "

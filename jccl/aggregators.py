@@ -17,13 +17,13 @@ TRIM_END = 0.5
 MULTIPLE_MAX = 1e6
 
 
-def _check_number(what: str, value: object) -> None:
+def check_number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{what} must be a number, not {type(value).__name__}")
 
 
 def _check_multiple(what: str, value: float) -> None:
-    _check_number(what, value)
+    check_number(what, value)
     if not 0 < value <= MULTIPLE_MAX:
         raise ValueError(f"{what} must be above 0 and at most {MULTIPLE_MAX:.0f}")
 
@@ -67,7 +67,7 @@ class TrimmedMean(Aggregator):
 
     def __post_init__(self) -> None:
         what = f"TrimmedMean(trim={self.trim!r})"
-        _check_number(what, self.trim)
+        check_number(what, self.trim)
         if not 0 < self.trim < TRIM_END:
             raise ValueError(f"{what} must be above 0 and below 0.5")
 

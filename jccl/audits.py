@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jccl import _marks, proofs, snapshot
@@ -30,6 +29,7 @@ from jccl.communicator import Communicator
 from jccl.errors import Error
 from jccl.optim import BetweenSteps
 from jccl.optim.audit import Audit, Claim, flattened, is_audited, read_claim
+from jccl.optim.leaves import apart
 
 __all__ = ["Auditor", "Claim", "Judged", "Replay", "Start", "audit", "claims", "drawn"]
 
@@ -154,12 +154,7 @@ def _repeated(
     if made != claim.steps:
         why = f"it claims {claim.steps} steps, and {made} were due"
         return Replay("different", why, {}, False)
-    delta = jax.tree.map(
-        lambda a, p: jnp.asarray(a) - jnp.asarray(p).astype(a.dtype),
-        start.anchor,
-        params,
-    )
-    return compare(claim, delta, limits=limits)
+    return compare(claim, apart(start.anchor, params), limits=limits)
 
 
 def compare(claim: Claim, delta: Any, *, limits: proofs.Limits = LIMITS) -> Replay:
@@ -208,8 +203,8 @@ class Auditor:
         rows: what was judged so far, the last 1,024.
 
     Cost: on the host, parameters, anchor and inner state of `audit.keep` rounds. In an
-    audit, an all_reduce of the bytes of parameters and inner state, to which all but
-    the claimant add zeros, and a round of 12 bytes a peer; the replay.
+    audit, a broadcast of the bytes of parameters and inner state, and a round of 12
+    bytes a peer; the replay.
 
     Example:
         >>> auditor.keep(params, state)
@@ -325,12 +320,10 @@ class Auditor:
         own = self._kept.get(number)
         mine = claim is not None and claim.peer == self.comm.attributes().id
         given = (own.params, own.inner) if mine and own else like
-        # A sum with zeros: of a broadcast alone no min_peers contribute.
         sent = [np.array([mine and own is not None], np.uint8), *as_bytes(given)]
-        sent = sent if mine else [np.zeros_like(one) for one in sent]
         try:
-            said = self.comm.all_reduce(
-                sent, op="sum", tag=f"{self._tag}.start", round=self._terms
+            said = self.comm.broadcast(
+                sent, root=mine, tag=f"{self._tag}.start", round=self._terms
             ).value
         except Error as fault:
             _log.warning("jccl: no start of audited round %d: %s", number, fault)

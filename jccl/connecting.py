@@ -25,7 +25,7 @@ from jccl._peer_options import (
 )
 from jccl.communicator import Communicator
 from jccl.errors import InvalidError
-from jccl.settings import connect_options, env_default, read_token
+from jccl.settings import addresses_of, connect_options, env_default, read_token
 
 CONNECT_S = 8.0
 
@@ -148,13 +148,10 @@ def _whole(own: dict[str, Any]) -> dict[str, Any]:
     """What a `jccl.Transport` says, as the native module takes it."""
     if not own:
         return own
-    addresses = own["advertise"]
-    if isinstance(addresses, str):
-        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
     return {
         **own,
         "bind": own["bind"] or "",
-        "advertise": list(addresses or ()),
+        "advertise": addresses_of(own["advertise"]),
         "max_rate": float(own["max_rate"] or 0),
         "day_bytes": float(own["day_bytes"] or 0),
     }

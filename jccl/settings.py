@@ -75,14 +75,18 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
         raise ValueError(f"environment variable {name}={text!r}: {fault}") from None
 
 
+def addresses_of(text: Any) -> list[str]:
+    """Of `advertise`: a list, or one in a text with commas."""
+    if isinstance(text, str):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return list(text or ())
+
+
 def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     """What the native `connect` takes: `given`, else the environment's defaults."""
     for name in ("master", "site", "key_file", "bind", "record"):
         refuse_secret(name, given[name])
     where = env_default(given["master"], "JCCL_MASTER") or _master_of_a_job()
-    addresses = env_default(given["advertise"], "JCCL_ADVERTISE")
-    if isinstance(addresses, str):
-        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
     shards = env_default(given["shards"], "JCCL_SHARDS", int) or 1
     site = env_default(given["site"], "JCCL_SITE")
     if site is None and shards == 1:
@@ -106,7 +110,7 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "shards": shards,
         "group": env_default(given["group"], "JCCL_GROUP") or "",
         "bind": env_default(given["bind"], "JCCL_BIND") or "",
-        "advertise": list(addresses or ()),
+        "advertise": addresses_of(env_default(given["advertise"], "JCCL_ADVERTISE")),
         "start_peers": env_default(given["start_peers"], "JCCL_START_PEERS", int) or 0,
         "deadline": given["deadline"] or 300.0,
     }

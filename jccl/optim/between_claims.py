@@ -22,7 +22,10 @@ from jccl.communicator import Communicator
 from jccl.encoding import has_device_encoder
 from jccl.errors import Code
 from jccl.optim import audit as audits
+from jccl.optim import leaves
 from jccl.optim.audit import FOLDED, Audit, Claim, read_claim
+
+_apart = jax.jit(leaves.apart)
 
 
 class _Segment(NamedTuple):
@@ -82,7 +85,7 @@ class HostClaims:
         start = np.zeros(BYTES, np.uint8) if self._start is None else self._start
         own = audits.Claims(start, jnp.uint32(self._cursor), (), (), ())
         segment = _Segment((_Part(rounds, self.since),), own)
-        delta = _learnt(anchor, params)
+        delta = _apart(anchor, params)
         plain = not has_device_encoder(codec)
         bits = _bits(codec, feedback)
         work = (delta, delta if plain and not feedback else sent, bits)
@@ -139,8 +142,3 @@ class HostClaims:
 def _bits(codec: Codec, feedback: bool) -> int:
     said = {"error_feedback": feedback, "on_device": has_device_encoder(codec)}
     return sum(1 << i for i, name in enumerate(FOLDED) if said.get(name))
-
-
-@jax.jit
-def _learnt(anchor: Any, params: Any) -> Any:
-    return jax.tree.map(lambda a, p: a - p.astype(a.dtype), anchor, params)

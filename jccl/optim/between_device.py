@@ -16,6 +16,7 @@ import numpy as np
 from jccl import _marks, callback
 from jccl.codecs import Codec
 from jccl.encoding import encode
+from jccl.optim import leaves
 
 
 @functools.partial(jax.jit, static_argnames="codec")
@@ -23,7 +24,7 @@ def prepare(
     anchor: Any, params: Any, left: Any, *, codec: Codec | None
 ) -> tuple[Any, Any]:
     """What to send, and what that leaves out."""
-    delta = jax.tree.map(lambda a, p: a - p.astype(a.dtype), anchor, params)
+    delta = leaves.apart(anchor, params)
     if jax.tree.leaves(left):
         delta = jax.tree.map(jnp.add, delta, left)
     if codec is None:

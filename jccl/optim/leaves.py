@@ -40,6 +40,13 @@ def pseudo_gradient(
     return anchor - local.astype(anchor.dtype)
 
 
+def apart(anchor: Any, params: Any) -> Any:
+    """The pseudo-gradient of parameters that were updated already."""
+    return jax.tree.map(
+        lambda a, p: jnp.asarray(a) - jnp.asarray(p).astype(a.dtype), anchor, params
+    )
+
+
 def learnt(cut: Any, i: int, step: Any, state: Any) -> Any:
     """The pseudo-gradient of a fragment."""
     trees = (state.anchor, step.params, step.updates)

@@ -433,4 +433,8 @@ template <typename Io>
 void fields(Io& io, wire::In<Io, Status> status) {
   protocol::all(io, status.code, status.text);
 }
+template <typename Io>
+void fields(Io& io, wire::In<Io, Quorum> quorum) {
+  protocol::all(io, quorum.share, quorum.grace);
+}
 }  // namespace jccl::base

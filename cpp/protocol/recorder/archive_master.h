@@ -168,7 +168,6 @@ JCCL_ARCHIVED(ProcessRecord, incarnation, site, shard, shards, start_peers, max_
               said_held, order, since, jumped, heard, gone, progress, moving, beat, moving_before,
               beat_before, syncs, asked, held, fetched, behind, may_hold, told_back, knocking,
               spoilt, edit_noted, missed, drain, accuses)
-JCCL_ARCHIVED(base::Quorum, share, grace)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Participant, id, incarnation, site, shard, weight, call, deadline, called, time,
               evicted, failed, told_again, done, shares, audit)

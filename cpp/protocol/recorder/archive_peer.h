@@ -14,7 +14,6 @@ inline constexpr std::uint64_t kValuesOf<CallPhase> = 4;
 
 JCCL_ARCHIVED(PeerOptions, run, site, shard, shards, addresses, start_peers, max_rate, day_bytes,
               master_grace, reconnect_pause)
-JCCL_ARCHIVED(base::Quorum, share, grace)
 JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, contributors_max, unit_weights, quorum, weight,
               is_state, fingerprint, deadline, before)
 JCCL_ARCHIVED(SyncCall, tag, source, restore, user_has, revision, digest, descriptor, summary,

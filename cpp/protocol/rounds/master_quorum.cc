@@ -61,15 +61,10 @@ void Stragglers::leave_out(const wire::Tag& tag) {
   const std::uint64_t n = ledger().standing(tag).committed + 1;
   for (const std::string& site : late_sites(tag)) {
     round.late.erase(site);
-    round.skipped.insert(site);
-    wait_charges().note_held(site, since, 2 * round.quorum.grace);
-    note("skip",
-         {{"site", site},
-          {"tag", tag},
-          {"n", cat(n)},
-          {"reason", cat(site, " was not READY for round ", n, " of ", tag, " ",
-                         (now() - since) / base::kMillisecond, " ms after a quorum of ",
-                         round.quorum.share / 1000.0, " of the sites, for which the calls ask")}});
+    skip(tag, site, since, round.quorum.grace,
+         cat(site, " was not READY for round ", n, " of ", tag, " ",
+             (now() - since) / base::kMillisecond, " ms after a quorum of ",
+             round.quorum.share / 1000.0, " of the sites, for which the calls ask"));
   }
 }
 

@@ -293,6 +293,7 @@ void Forming::form(const wire::Tag& tag) {
 std::uint32_t Forming::contributors_needed(const wire::Tag& tag,
                                            const std::vector<Participant>& parts) const {
   std::uint32_t needed = std::max(1U, options().min_peers);
+  if (needed == 1) return needed;
   for (const Participant& part : parts) {
     const std::uint32_t most = rounds().at(tag).ready.at(part.incarnation).ready.contributors_max;
     if (most > 0 && !JCCL_PLANTED("a-root-needs-company")) needed = std::min(needed, most);

@@ -131,6 +131,8 @@ class Stragglers : public Room<Stragglers> {
   void leave_behind(const wire::Tag& tag);
   void note_asked_quorum(const wire::Tag& tag);
   void leave_out(const wire::Tag& tag);
+  void skip(const wire::Tag& tag, const std::string& site, base::Time since, base::Duration waited,
+            const std::string& why);
   void wait_without_quorum(const wire::Tag& tag, std::size_t ready, std::size_t sites);
   void note_ready_late(const wire::Tag& tag);
   bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;

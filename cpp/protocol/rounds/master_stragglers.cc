@@ -216,10 +216,18 @@ void Stragglers::leave_behind(const wire::Tag& tag) {
       connections().depart(site, why, "evict");
       continue;
     }
-    wait_charges().note_held(site, from, 2 * options().straggler_after);
-    round.skipped.insert(site);
-    note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
+    skip(tag, site, from, options().straggler_after, why);
   }
+}
+
+// In the round of the tag that begins next. It pays for the time since then, of which twice what it
+// was waited for is free.
+void Stragglers::skip(const wire::Tag& tag, const std::string& site, base::Time since,
+                      base::Duration waited, const std::string& why) {
+  wait_charges().note_held(site, since, 2 * waited);
+  rounds().at(tag).skipped.insert(site);
+  const std::uint64_t n = ledger().standing(tag).committed + 1;
+  note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
 }
 
 bool Stragglers::waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const {
