@@ -30,10 +30,6 @@ if(JCCL_TESTS)
   add_test(NAME sim_failure COMMAND jccl-sim --seeds 50 --mutant commit-told-early)
   set_tests_properties(sim_failure PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX} PASS_REGULAR_EXPRESSION
     "seed [0-9]+, commit [0-9a-f]+.*: P5 broken.*replay: .*faults became .*promise P5.*mutant commit-told-early.*1 seeds broke a promise")
-  # Defences that are off, each at the seed that saw it last, or at another.
-  add_test(NAME sim_hostile_mutants COMMAND jccl-sim --mutants --hostile --seeds 20000
-    --from ${CMAKE_CURRENT_SOURCE_DIR}/sim/hostile_mutants.txt)
-  set_tests_properties(sim_hostile_mutants PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
 endif()
 
 # jccl-model: all interleavings of the same machines in a small world.
