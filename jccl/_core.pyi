@@ -228,6 +228,17 @@ class Communicator:
         """Words for the last in-jit status of this tag that was not Ok; "" if none."""
     def site_of(self, id: int) -> str:
         """Of a member, also if it has left; "" for an unknown id."""
+    def tell_found(
+        self,
+        *,
+        tag: str,
+        round: int,
+        peer: int,
+        differs: bool,
+        worst: float,
+        policy: int,
+    ) -> None:
+        """To the master: what was found when another peer's work was repeated."""
     def waiting_for(self) -> str: ...
     def timeline(self) -> list[dict[str, Any]]:
         """Times of the last rounds; see jccl.Communicator.timeline."""

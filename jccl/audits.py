@@ -6,8 +6,8 @@ the same start, and compare: the bits first, then the proof. Host code, between 
 an `Auditor` belongs to one thread. The traced half is `jccl.optim.audit`.
 
 Finds steps left out, other data, noise, values turned. Does not find a peer that does
-the work on poisoned data. Who is found is named in the log; leaving it out is an
-operator's affair, because only the master can.
+the work on poisoned data. Who is found is named in the log and in `jccl status`. The
+master bans it if `Audit.policy` says so and most other sites found the same.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from jccl import _marks, proofs, snapshot
+from jccl import _verdicts as verdicts
 from jccl._digest import as_bytes, copied, digest_of, from_bytes, is_finite, is_near
 from jccl._round import Round
 from jccl.communicator import Communicator
@@ -285,6 +286,9 @@ class Auditor:
         replay = None
         if claim and claim.peer != self.comm.attributes().id:
             replay = self._replayed(claim, handed, step, data_of)
+            if replay:
+                terms = (self._tag, self.audit, self.limits)
+                verdicts.tell(self.comm, *terms, claim, replay)
         row = self._agreed(number, claim, replay, len(found) - 1)
         self.rows = [*self.rows[-1023:], row]
         return row
@@ -394,25 +398,8 @@ class Auditor:
         row = Judged(number, peer, replay, len(votes), against, convicted)
         if row.convicted and peer not in self._named:
             self._named.add(peer)
-            self._warn(row)
+            verdicts.warn(self.comm, self.audit.policy, row)
         return row
-
-    def _warn(self, row: Judged) -> None:
-        site = self.comm.sites_of([row.peer])[0]
-        why = f": {row.own.reason}" if row.own and row.own.reason else ""
-        _log.warning(
-            "jccl: peer %d (site '%s') did not do the work that it claimed for round "
-            "%d, as %d of %d peers found that repeated it%s. Its contributions still "
-            "count. Look at its script, its data and its machine; until then take it "
-            "out with `jccl kick %s`, or `jccl ban` its key",
-            row.peer,
-            site,
-            row.round,
-            row.against,
-            row.replayed,
-            why,
-            site or row.peer,
-        )
 
 
 class _Place(NamedTuple):

@@ -146,8 +146,12 @@ wire::Message ScriptMessages::word_of_peer() {
       return order;
     }
     case 6: {
-      const auto kind = static_cast<wire::ViolationKind>(1 + in_.below(7));
-      return wire::Violation{attempt(), static_cast<wire::PeerId>(in_.below(5)), kind};
+      const auto kind = static_cast<std::uint8_t>(1 + in_.below(8));
+      const auto peer = static_cast<wire::PeerId>(in_.below(5));
+      if (kind <= 7)
+        return wire::Violation{attempt(), peer, static_cast<wire::ViolationKind>(kind)};
+      const auto policy = static_cast<wire::FindingPolicy>(in_.below(3));
+      return wire::Finding{"m", in_.below(3), peer, in_.below(4) != 0, in_.u16(), policy};
     }
     case 7: {
       wire::AuditPart part;

@@ -119,6 +119,13 @@ json::object candidate_json(const collective::Candidate& candidate) {
   return out;
 }
 
+json::object finding_json(const protocol::FindingView& finding) {
+  return {{"site", finding.site},           {"tag", finding.tag},
+          {"round", finding.round},         {"repeated", finding.repeated},
+          {"different", finding.different}, {"worst", finding.worst},
+          {"convicted", finding.convicted}, {"age_s", static_cast<double>(finding.age) / 1e9}};
+}
+
 json::object plan_json(const PlanView& plan) {
   json::array candidates;
   for (const auto& candidate : plan.candidates) candidates.emplace_back(candidate_json(candidate));
@@ -164,12 +171,15 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"failure", facts.failure},
                       {"group", facts.group},
                       {"groups", std::move(groups)}};
-  json::array peers, tags, plans, bans, tokens;
+  json::array peers, tags, plans, bans, tokens, findings;
   for (const auto& ban : view.bans) {
     if (bans.size() < kRowsMax) bans.emplace_back(ban_json(ban));
   }
   for (const auto& token : view.tokens) {
     if (tokens.size() < kRowsMax) tokens.emplace_back(token_json(token));
+  }
+  for (const auto& finding : view.findings) {
+    if (findings.size() < kRowsMax) findings.emplace_back(finding_json(finding));
   }
   json::array uplinks = uplinks_json(planner, view);
   std::size_t links_all = 0;
@@ -184,13 +194,14 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
     json::array& items;
     std::size_t all;
   };
-  // What is known of links, plans, bans and tokens goes before peers and tags do.
-  constexpr std::size_t kFirstToGo = 5;
+  // What is known of links, plans, bans, tokens and findings goes before peers and tags do.
+  constexpr std::size_t kFirstToGo = 6;
   const List lists[] = {{"links", links, links_all},
                         {"plans", plans, plans.size()},
                         {"uplinks", uplinks, uplinks.size()},
                         {"bans", bans, view.bans.size()},
                         {"tokens", tokens, view.tokens.size()},
+                        {"findings", findings, view.findings.size()},
                         {"peers", peers, view.peers.size()},
                         {"tags", tags, tags.size()}};
   for (;;) {  // drop the last quarter of the longest list until the text fits

@@ -3,6 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "base/text.h"
 #include "peer/communicator_impl.h"
 
@@ -120,6 +124,20 @@ std::string Communicator::site_of(base::PeerId id) const {
   const auto& names = impl_->control_->view().site_of;
   const auto found = names.find(id);
   return found == names.end() ? "" : found->second;
+}
+
+base::Status Communicator::tell_found(const WorkFound& found) {
+  if (::getpid() != impl_->pid_) return {base::Code::kInvalid, "opened by another process"};
+  if (found.policy > static_cast<std::uint8_t>(wire::FindingPolicy::kBan)) {
+    return {base::Code::kInvalid, "a policy is 0 (warn), 1 (exclude) or 2 (ban)"};
+  }
+  if (base::Status s = check_tag(found.tag); !s.ok()) return s;
+  const double most = std::numeric_limits<std::uint32_t>::max();
+  const double worst = std::isnan(found.worst) ? most : std::clamp(found.worst * 1000, 0.0, most);
+  impl_->control_->found({found.tag, found.round, found.peer, found.differs,
+                          static_cast<std::uint32_t>(worst),
+                          static_cast<wire::FindingPolicy>(found.policy)});
+  return {};
 }
 
 std::string Communicator::waiting_for() const {

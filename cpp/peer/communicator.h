@@ -141,6 +141,16 @@ struct SyncResult {
   std::uint64_t received_bytes = 0;  // of the state, from the peers that hold it
 };
 
+// What this peer found when it repeated the work that another one claims for a round.
+struct WorkFound {
+  base::Tag tag;  // of the optimizer
+  std::uint64_t round = 0;
+  base::PeerId peer = 0;
+  bool differs = false;
+  double worst = 0;         // the statistic nearest to its limit, by that limit
+  std::uint8_t policy = 0;  // 0 warn, 1 exclude, 2 ban
+};
+
 struct Attributes {
   base::RunId run{};
   base::PeerId id = 0;  // 0: observer
@@ -217,6 +227,8 @@ class Communicator {
   // The site of a peer, as RoundResult::contributors has its id, also when it has left. "": not
   // known, or one of the oldest of more than 4,096.
   std::string site_of(base::PeerId id) const;
+  // Tells the master, which shows it and counts it. Nothing is told while there is no master.
+  base::Status tell_found(const WorkFound& found);
   std::string waiting_for() const;
   // The same by tag; without an open call, under no tag, that there is no master.
   std::vector<std::pair<base::Tag, std::string>> waits() const;

@@ -112,6 +112,9 @@ class Control {
   void fetched(const wire::Held& held);
   void fetch_failed(const wire::Tag& tag, const base::Status& status);
   void outvoted(const wire::Outvoted& said);
+  void found(const wire::Finding& said) {
+    loop_.post([this, said] { on(protocol::WorkRepeated{said}); });
+  }
   void violation(const wire::Violation& seen) {
     loop_.post([this, seen] { on(protocol::FrameViolation{seen}); });
   }

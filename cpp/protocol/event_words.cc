@@ -88,6 +88,9 @@ struct MessageWords {
     return cat(base::to_text(m.attempt), " by ", m.peer, ", kind ",
                static_cast<std::uint32_t>(m.kind));
   }
+  std::string operator()(const wire::Finding& m) const {
+    return cat(m.tag, " round ", m.round, " of ", m.peer, m.differs ? " differs" : " is the same");
+  }
   std::string operator()(const wire::Welcome& m) const { return cat("epoch ", m.epoch); }
   std::string operator()(const wire::Refuse& m) const {
     return cat(base::name_of(m.code), in_brackets(m.text));

@@ -28,10 +28,10 @@ constexpr std::array<std::string_view, kPeerPhases> kPeerColumns = {
     "paused", "dialing",  "greeting", "no-life", "ended", "idle",    "waiting",
     "moving", "reported", "closing",  "doubt",   "sync",  "fetching"};
 constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>> kPeerEvents = {
-    "connected",    "disconnected",  "",          "call",    "cancel",
-    "attempt-done", "attempt-fails", "sync-call", "fetched", "fetch-fails",
-    "outvoted",     "violation",     "publish",   "edited",  "depart",
-    "new-life",     "progress",      "measures",  "tick",    "audited"};
+    "connected",     "disconnected", "",        "call",        "cancel",   "attempt-done",
+    "attempt-fails", "sync-call",    "fetched", "fetch-fails", "outvoted", "repeated",
+    "violation",     "publish",      "edited",  "depart",      "new-life", "progress",
+    "measures",      "tick",         "audited"};
 
 enum StragglerInput : std::size_t { kLate, kSlow, kReadyAgain, kSyncsAgain };
 
@@ -267,7 +267,7 @@ constexpr std::string_view kMastersOwn =
     "StatusReply OrderReply Drain Notice AuditAsk";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
-    "StatusReply Measured Order Outvoted Violation AuditPart";
+    "StatusReply Measured Order Outvoted Violation AuditPart Finding";
 constexpr std::string_view kObservers = "observer/idle observer/forming observer/run";
 constexpr std::string_view kMembers = "member/idle member/forming member/run";
 constexpr std::string_view kUp = "idle waiting moving reported closing doubt sync fetching";
@@ -276,6 +276,7 @@ constexpr std::array kMasterExcuses = {
     Excuse{"StatusAsk", "*", "the driver answers it"},
     Excuse{"Outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
     Excuse{"Violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
+    Excuse{"Finding", "*", "of audits by programs, which nobody runs but a liar: with --hostile"},
     Excuse{"AuditPart", "*", "asked for by an audit alone: of an attempt that runs, or is over"},
     Excuse{"Order", "observer/forming observer/run member/idle member/forming member/run",
            "refused for what it is, whoever says it and whatever runs"},
@@ -298,6 +299,7 @@ constexpr std::array kPeerExcuses = {
     Excuse{"AuditAsk audited", "*", "of an audited attempt whose call has ended, or is closing"},
     Excuse{"outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
     Excuse{"violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
+    Excuse{"repeated", "*", "of audits by programs, which nobody runs but a liar: with --hostile"},
     Excuse{"fetch-fails", "idle",
            "the call was over when its fetch failed: less than once in 100,000"},
     Excuse{kMastersOwn, "paused dialing no-life ended", "there is no connection to hear it on"},

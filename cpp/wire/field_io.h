@@ -230,6 +230,7 @@ class FieldDecoder {
 
 inline bool valid_code(std::uint8_t v) { return base::is_code(v); }
 inline bool valid_violation(std::uint8_t v) { return v >= 1 && v <= 7; }
+inline bool valid_finding_policy(std::uint8_t v) { return v <= 2; }
 inline bool valid_order_verb(std::uint8_t v) { return v >= 1 && v <= 7; }
 inline bool valid_verdict(std::uint8_t v) { return v >= 1 && v <= 3; }
 inline bool valid_sync_verdict(std::uint8_t v) { return v >= 1 && v <= 4; }

@@ -258,6 +258,16 @@ void fields(Io& io, In<Io, Violation> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, Finding> m) {
+  io.tag(m.tag);
+  io.u64(m.round);
+  io.u32(m.peer);
+  io.flag(m.differs);
+  io.u32(m.worst);
+  io.one_of(m.policy, valid_finding_policy);
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, AuditPart> m) {
   io.attempt(m.attempt);
   io.u32(m.cell);

@@ -31,9 +31,9 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 22;
+inline constexpr std::uint16_t kVersion = 23;
 // A peer speaks each version from this one on, a master its own: that of its journal.
-inline constexpr std::uint16_t kVersionOldest = 22;
+inline constexpr std::uint16_t kVersionOldest = 23;
 // The first whose hello names such a range.
 inline constexpr std::uint16_t kVersionRanges = 19;
 
@@ -252,6 +252,18 @@ struct Violation {  // by a member, as another one saw it; once per attempt and 
   bool operator==(const Violation&) const = default;
 };
 
+// What becomes of a member whose work most others find different: nothing, a ban that ends, a ban.
+enum class FindingPolicy : std::uint8_t { kWarn = 0, kExclude = 1, kBan = 2 };
+struct Finding {  // by a member that repeated work which another one claims (docs/audits.md)
+  Tag tag;        // of the optimizer
+  std::uint64_t round = 0;
+  PeerId peer = 0;  // whose work it is
+  bool differs = false;
+  std::uint32_t worst = 0;  // the statistic nearest to its limit, in thousandths of it; for people
+  FindingPolicy policy = FindingPolicy::kWarn;
+  bool operator==(const Finding&) const = default;
+};
+
 // One cell as its sender is bound to it. Answers AuditAsk, one frame a cell.
 struct AuditPart {
   Attempt attempt;
@@ -413,7 +425,7 @@ using Message =
     std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
                  Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
                  Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured, Order,
-                 OrderReply, Drain, Outvoted, Notice, Violation, AuditPart, AuditAsk>;
+                 OrderReply, Drain, Outvoted, Notice, Violation, AuditPart, AuditAsk, Finding>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class FieldNamer {
   void one_of(SyncVerdict, bool (*)(std::uint8_t)) { add("sync verdict"); }
   void one_of(Wish, bool (*)(std::uint8_t)) { add("wish"); }
   void one_of(ViolationKind, bool (*)(std::uint8_t)) { add("violation"); }
+  void one_of(FindingPolicy, bool (*)(std::uint8_t)) { add("policy"); }
   void one_of(OrderVerb, bool (*)(std::uint8_t)) { add("order verb"); }
   template <typename T, typename Each>
   void list(const std::vector<T>&, std::size_t max, std::string_view, Each each) {

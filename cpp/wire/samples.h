@@ -103,6 +103,7 @@ inline std::vector<Message> sample_messages() {
       Violation{attempt, 2, ViolationKind::kPhase},
       AuditPart{attempt, 70'000, true, {1, 2}, {{3}, {4}}, {5, 6, 7}},
       AuditAsk{attempt, {1, 70'000}},
+      Finding{"model", 51, 2, true, 3'500, FindingPolicy::kBan},
   };
 }
 

@@ -47,7 +47,8 @@ namespace jccl::wire {
   X(Notice, 47)          \
   X(Violation, 16)       \
   X(AuditPart, 17)       \
-  X(AuditAsk, 48)
+  X(AuditAsk, 48)        \
+  X(Finding, 18)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \

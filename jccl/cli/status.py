@@ -122,11 +122,25 @@ def render(status: dict[str, Any]) -> Group:
         for tag in status["tags"]
         if tag.get("audit")
     ]
+    audits += [shown(_finding(one)) for one in status.get("findings", ())]
     groups = [
         shown(f"group {one['group']}: {one['sites']} sites")
         for one in status.get("groups", ())
     ]
     return Group(*parts, peers, tags, *audits, *groups)
+
+
+def _finding(row: dict[str, Any]) -> str:
+    """The newest audit of a site's training (docs/audits.md)."""
+    found = "nobody found it different"
+    if row["different"]:
+        found = f"{row['different']} of them found it different"
+    worst = "far beyond" if row["worst"] > 100 else f"{row['worst']:.2f} of"
+    often = f"; convicted {row['convicted']} times" if row["convicted"] else ""
+    return (
+        f"{row['tag']}: audit of {row['site']}, round {row['round']}: repeated by "
+        f"{row['repeated']}, {found}; worst statistic {worst} its limit{often}"
+    )
 
 
 def left_of(peer: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from jccl._round import Place, Round
 from jccl.communicator import Communicator
 
 VERSION = 1
+POLICIES = ("warn", "exclude", "ban")  # by the numbers that the master knows
 FOLDED = ("error_feedback", "clip", "merge", "on_device")
 _NUMBERS = 6  # u32: version, round, cursor, steps, weight (f32), folded
 _DIGESTS = ("anchor", "start", "work", "sent")
@@ -42,12 +43,18 @@ class Audit(Group):
         keep: audited rounds whose claims are kept, 1 or more; with every=1 at least 2.
         peers: the most that can claim in a round. With more there are no claims.
         k: values in a proof, 1 to 512; all of a model that has fewer.
+        policy: what the master does with a peer whose work most other sites, and at
+            least two, find different. "warn": it shows it in `jccl status`. "exclude":
+            it bans its key for ten minutes, and for twice as long each further time.
+            "ban": it bans it until `jccl pardon`. Nothing in a run of two sites, where
+            nobody can tell who is wrong.
     """
 
     every: int = 50
     keep: int = 2
     peers: int = 64
     k: int = proofs.POINTS
+    policy: Literal["warn", "exclude", "ban"] = "warn"
 
     def __post_init__(self) -> None:
         given = {"every": self.every, "keep": self.keep, "peers": self.peers}
@@ -58,6 +65,10 @@ class Audit(Group):
         if not 1 <= self.k <= proofs.POINTS_MAX:
             raise ValueError(
                 f"jccl: k={self.k} is not between 1 and {proofs.POINTS_MAX}"
+            )
+        if self.policy not in POLICIES:
+            raise ValueError(
+                f"jccl: policy={self.policy!r}: there are {', '.join(POLICIES)}"
             )
         if self.every == 1 and self.keep < 2:
             raise ValueError(

@@ -53,8 +53,14 @@ def test_nothing_in_an_answer_drives_the_terminal():
             {"key": "cd" * 32, "site": HOSTILE, "reason": HOSTILE, "until_unix_ms": 1}
         ],
         "tokens": [{"name": HOSTILE, "keys": 1, "revoked": False}],
+        "findings": [
+            {
+                **{"site": HOSTILE, "tag": HOSTILE, "round": 3, "repeated": 2},
+                **{"different": 1, "worst": 2.0, "convicted": 0, "age_s": 1.0},
+            }
+        ],
     }
-    for view, names in ((status.render(answer), 11), (peers.render(answer, 0.0), 6)):
+    for view, names in ((status.render(answer), 13), (peers.render(answer, 0.0), 6)):
         console = Console(file=io.StringIO(), width=400, force_terminal=False)
         console.print(view)
         text = console.file.getvalue()

@@ -204,6 +204,11 @@ class Communicator {
   std::string site_of(base::PeerId id) const {
     return entry_->foreign() ? "" : entry_->comm().site_of(id);
   }
+  void tell_found(const std::string& tag, std::uint64_t round, base::PeerId peer, bool differs,
+                  double worst, std::uint8_t policy) {
+    raise(usable());
+    raise(entry_->comm().tell_found({tag, round, peer, differs, worst, policy}));
+  }
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
   }
@@ -462,6 +467,8 @@ void bind_communicator(py::module_& module) {
       .def("digest", &Communicator::digest, py::arg("tag") = "default")
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
       .def("site_of", &Communicator::site_of, py::arg("id"))
+      .def("tell_found", &Communicator::tell_found, py::kw_only(), py::arg("tag"), py::arg("round"),
+           py::arg("peer"), py::arg("differs"), py::arg("worst"), py::arg("policy"))
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
       .def("faults_after", &Communicator::faults_after, py::arg("number"))
       .def("open_faults", &Communicator::open_faults)

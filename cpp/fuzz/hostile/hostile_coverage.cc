@@ -31,11 +31,11 @@ struct Demand {
 };
 constexpr std::string_view kHeardLetters = "qasc";  // of kHeardNames
 constexpr Demand kDemanded[] = {
-    {"Hello", "ac"},   {"Resume", "asc"},  {"Ready", "qasc"},   {"Done", "qas"},
-    {"Fail", "qas"},   {"Withdraw", "qs"}, {"Query", "a"},      {"Heartbeat", "a"},
-    {"Leave", "c"},    {"Sync", "as"},     {"Published", "qs"}, {"StatusAsk", "ac"},
-    {"Measured", "q"}, {"Order", "c"},     {"Outvoted", "q"},   {"Violation", ""},
-    {"AuditPart", "q"}};                            // nobody there lies so that it is said
+    {"Hello", "ac"},    {"Resume", "asc"},  {"Ready", "qasc"},   {"Done", "qas"},
+    {"Fail", "qas"},    {"Withdraw", "qs"}, {"Query", "a"},      {"Heartbeat", "a"},
+    {"Leave", "c"},     {"Sync", "as"},     {"Published", "qs"}, {"StatusAsk", "ac"},
+    {"Measured", "q"},  {"Order", "c"},     {"Outvoted", "q"},   {"Violation", ""},
+    {"AuditPart", "q"}, {"Finding", ""}};           // nobody there lies so that it is said
 constexpr std::string_view kFateLetters = "tdprx";  // of kFateNames
 constexpr Demand kDemandedFrames[] = {{"no header", "r"},      {"contribution", "tdprx"},
                                       {"partial", "tdprx"},    {"result", "tdprx"},

@@ -258,7 +258,7 @@ wire::Message HostileMember::drawn(std::size_t type) {
   const wire::RoundName round = in_.flag() ? round_ : wire::RoundName{tag, 1};
   std::visit(
       [&](auto& m) {
-        if constexpr (requires { m.round; }) m.round = round;
+        if constexpr (requires { m.round.tag; }) m.round = round;
         if constexpr (requires { m.attempt; }) m.attempt = attempt;
         if constexpr (requires { m.tag; }) m.tag = tag;
         if constexpr (requires { m.held; } && !requires { m.unresolved; }) m.held.tag = tag;

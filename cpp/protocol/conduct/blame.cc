@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "rounds with frames that no plan allows, as most say",
     "frames that no plan allows, as one says",
     "cells that an audit proved wrong",
-    "audits that it showed nothing"};
+    "audits that it showed nothing",
+    "rounds of work unlike what it claims, as most that repeated it say"};
 
 template <typename Whom>
 void forget_old(std::map<Whom, base::Time>& noted, base::Time now) {

@@ -33,13 +33,15 @@ enum class Fault : std::uint8_t {
   kFrame,       // … as one reports
   kAudit,       // added up wrong, or showed what it had not sent, as a proof says
   kWithheld,    // showed an audit nothing, and was there
+  kWork,        // claims work that most others, who repeated it, found different
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 // NaN costs the others one try, and some programs make it on purpose, as loss scaling does.
+// Of work most others have voted already: a ban at once.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.02, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.02, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25, 2.5};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long

@@ -133,6 +133,33 @@ class LinkFaults : public Room<LinkFaults> {
   bool served_less(const ProcessRecord& process, const ProcessRecord& other) const;
 };
 
+// What members found that repeated the work of others (docs/audits.md, master_findings.cc). One's
+// word decides nothing.
+class Findings : public Room<Findings> {
+ public:
+  struct Said {  // a site's newest word
+    wire::Tag tag;
+    std::uint64_t round = 0;
+    bool differs = false;
+    std::uint32_t worst = 0;
+    wire::FindingPolicy policy = wire::FindingPolicy::kWarn;
+    base::Time at = 0;
+  };
+  struct Audited {
+    std::string site;
+    std::map<std::string, Said> said;  // by who said it
+    std::uint32_t convicted = 0;       // how often
+    base::Time at = 0;                 // of the newest word
+  };
+  void on_finding(const ProcessRecord& process, const wire::Finding& said);
+  std::vector<FindingView> newest(base::Time now) const;
+
+  std::map<wire::PublicKey, Audited> audited_;
+
+ private:
+  void judge(const ProcessRecord& process, Audited* audited);
+};
+
 // What an operator orders (master_orders.cc).
 class OperatorOrders : public Room<OperatorOrders> {
  public:

@@ -181,6 +181,7 @@ void MasterMachine::State::on_peer_message(ProcessRecord& process, const wire::M
   if (const auto* seen = std::get_if<wire::Violation>(&message)) {
     return on_violation(process, *seen);
   }
+  if (const auto* found = std::get_if<wire::Finding>(&message)) return on_finding(process, *found);
   if (const auto* measured = std::get_if<wire::Measured>(&message)) {
     if (process.id != 0) fx_.measured.emplace_back(process.id, *measured);
     return;

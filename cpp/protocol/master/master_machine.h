@@ -166,6 +166,15 @@ struct BanView {
   std::string site, reason;
   std::uint64_t until_unix_ms = 0;  // wire::kForGood: until it is pardoned
 };
+// The newest audit of a peer's work: what those that repeated it found.
+struct FindingView {
+  std::string site, tag;
+  std::uint64_t round = 0;
+  std::size_t repeated = 0, different = 0;  // by so many sites
+  double worst = 0;                         // statistic, of its limit
+  std::uint32_t convicted = 0;              // how often the site was, of all its audits
+  base::Duration age = 0;
+};
 struct TokenView {
   std::string name;
   std::size_t keys = 0;  // that have joined by it
@@ -177,6 +186,7 @@ struct MasterView {
   std::vector<TagView> tags;
   std::vector<BanView> bans;
   std::vector<TokenView> tokens;
+  std::vector<FindingView> findings;
 };
 
 class MasterMachine {

@@ -20,6 +20,7 @@ class Seats;
 class Conduct;
 class WaitCharges;
 class LinkFaults;
+class Findings;
 class OperatorOrders;
 class Forming;
 class RunningAttempts;
@@ -52,6 +53,8 @@ class Room {
   const WaitCharges& wait_charges() const { return all(); }
   LinkFaults& link_faults() { return all(); }
   const LinkFaults& link_faults() const { return all(); }
+  Findings& findings() { return all(); }
+  const Findings& findings() const { return all(); }
   OperatorOrders& operator_orders() { return all(); }
   const OperatorOrders& operator_orders() const { return all(); }
   Forming& forming() { return all(); }

@@ -314,6 +314,7 @@ MasterView Wording::view(base::Time now) const {
   for (const auto& [name, use] : ledger().tokens()) {
     view.tokens.push_back({name, use.shards.size(), use.revoked});
   }
+  view.findings = findings().newest(now);
   return view;
 }
 

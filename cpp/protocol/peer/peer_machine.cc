@@ -53,6 +53,7 @@ void PeerMachine::State::on(const PeerEvent& event) {
   if (const auto* fetched = std::get_if<FetchDone>(&event)) return on_fetch_done(*fetched);
   if (const auto* missed = std::get_if<FetchFailed>(&event)) return on_fetch_failed(*missed);
   if (const auto* outvoted = std::get_if<HolderOutvoted>(&event)) return send(outvoted->said);
+  if (const auto* found = std::get_if<WorkRepeated>(&event)) return send(found->said);
   if (const auto* seen = std::get_if<FrameViolation>(&event)) return send(seen->said);
   if (const auto* state = std::get_if<PublishState>(&event)) return on_publish(state->held);
   if (const auto* state = std::get_if<StateChanged>(&event)) return on_state_changed(*state);

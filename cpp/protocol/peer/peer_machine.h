@@ -95,6 +95,9 @@ struct FetchFailed {
 struct HolderOutvoted {  // a fetcher heard most holders contradict one: the master is told
   wire::Outvoted said;
 };
+struct WorkRepeated {  // the program repeated what another one claims: the master is told
+  wire::Finding said;
+};
 struct FrameViolation {  // another member sent what its plan does not allow: the master is told
   wire::Violation said;
 };
@@ -119,10 +122,10 @@ struct NewMeasures {  // what the links carry; said again after a reconnect
   wire::Measured measured;
 };
 struct PeerTick {};
-using PeerEvent =
-    std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone, AttemptFailed,
-                 SyncCall, FetchDone, FetchFailed, HolderOutvoted, FrameViolation, PublishState,
-                 StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick, AuditAnswer>;
+using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
+                               AttemptFailed, SyncCall, FetchDone, FetchFailed, HolderOutvoted,
+                               WorkRepeated, FrameViolation, PublishState, StateChanged, Depart,
+                               NewLife, Progress, NewMeasures, PeerTick, AuditAnswer>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ inline constexpr std::uint64_t kValuesOf<Straggler> = 3;
 template <>
 inline constexpr std::uint64_t kValuesOf<Admission> = 2;
 template <>
+inline constexpr std::uint64_t kValuesOf<wire::FindingPolicy> = 3;
+template <>
 inline constexpr std::uint64_t kValuesOf<AttemptPhase> =
     static_cast<std::uint64_t>(AttemptPhase::kCount);
 
@@ -95,6 +97,7 @@ struct Archived {
     auto& [kept_seats] = room<Seats>(whole);
     auto& [blame, guilty, holders, throttles] = room<Conduct>(whole);
     auto& [cuts] = room<LinkFaults>(whole);
+    auto& [audited] = room<Findings>(whole);
     auto& [counter, states_crossed_since] = room<Forming>(whole);
     auto& [pauses_due, running, edges_seen] = room<RunningAttempts>(whole);
     auto& [holds, hold_began, holds_rest_until] = room<StateSync>(whole);
@@ -104,7 +107,7 @@ struct Archived {
         processes, sites, of_key, processes_due, probed_last, rounds, established, running, cuts,
         blame, guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until,
         crossed_since, states_crossed_since, touched, edges_seen, settled, processes_changed,
-        ticking, roster_dirty, told, departures);
+        ticking, roster_dirty, told, departures, audited);
     (void)planner, (void)fx;
   }
   template <typename... Rooms>
@@ -190,6 +193,8 @@ JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, pol
               contributed, audit, audited, audit_bytes, usual, cut_short, needed, held_since, held,
               took, took_before, spared, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
+JCCL_ARCHIVED(Findings::Said, tag, round, differs, worst, policy, at)
+JCCL_ARCHIVED(Findings::Audited, site, said, convicted, at)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)
 

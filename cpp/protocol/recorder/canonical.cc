@@ -248,6 +248,7 @@ base::Digest MasterMachine::digest() const {
   const auto& [kept] = static_cast<const Seats&>(all);
   const auto& [blame, guilty, holders, throttles] = static_cast<const Conduct&>(all);
   const auto& [cuts] = static_cast<const LinkFaults&>(all);
+  const auto& [audited] = static_cast<const Findings&>(all);
   const auto& [counter, states_crossed] = static_cast<const Forming&>(all);
   const auto& [pauses_due, running, edges_seen] = static_cast<const RunningAttempts&>(all);
   const auto& [holds, hold_began, holds_rest] = static_cast<const StateSync&>(all);
@@ -264,6 +265,14 @@ base::Digest MasterMachine::digest() const {
   same_for_all(departures, gone);  // words
   Canon canon;
   blame.each_field(canon);
+  canon.put(audited.size());
+  for (const auto& [key, one] : audited) {
+    canon.put(key), canon.put(one.said.size());
+    for (const auto& [by, said] : one.said) {
+      canon.put(by), canon.put(said.round), canon.put(said.differs), canon.put(said.policy);
+      canon.put(said.at);
+    }
+  }
   canon.put(throttles.size());
   for (const auto& [token, one] : throttles) {
     canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),

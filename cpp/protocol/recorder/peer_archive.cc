@@ -83,6 +83,9 @@ struct PeerEventWords {
   std::string operator()(const HolderOutvoted& e) const {
     return cat("holder outvoted: ", words_of(wire::Message(e.said)));
   }
+  std::string operator()(const WorkRepeated& e) const {
+    return cat("repeated: ", words_of(wire::Message(e.said)));
+  }
   std::string operator()(const FrameViolation& e) const {
     return cat("frame: ", words_of(wire::Message(e.said)));
   }

@@ -7,7 +7,7 @@
 
 namespace jccl::protocol {
 
-class Withheld : public HostileMember {
+class WithheldTest : public HostileMember {
  protected:
   // An attempt of so many, of whom nobody is done.
   void run_of(std::uint32_t members, Straggler straggler = Straggler::kEvict) {

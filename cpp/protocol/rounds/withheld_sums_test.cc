@@ -7,7 +7,7 @@ namespace {
 
 using base::kSecond;
 
-using WithheldSums = Withheld;
+using WithheldSums = WithheldTest;
 
 // It says DONE at once, and sends no sum that the others need: each of them waits for the one
 // before it in a ring, and the next one has most left (hostile seed 7577894).

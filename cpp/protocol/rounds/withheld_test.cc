@@ -7,7 +7,7 @@ namespace {
 
 using base::kSecond;
 
-TEST_F(Withheld, whom_most_others_lack_is_put_out_whatever_it_says) {
+TEST_F(WithheldTest, whom_most_others_lack_is_put_out_whatever_it_says) {
   for (const wire::PeerId says : {0U, 1U, 4U}) {  // for whom the fourth says that it waits
     run_of(4);
     call();
@@ -21,7 +21,7 @@ TEST_F(Withheld, whom_most_others_lack_is_put_out_whatever_it_says) {
   }
 }
 
-TEST_F(Withheld, who_may_not_have_heard_of_the_attempt_has_a_silence_more) {
+TEST_F(WithheldTest, who_may_not_have_heard_of_the_attempt_has_a_silence_more) {
   run_of(4);
   call();
   lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}};
@@ -30,7 +30,7 @@ TEST_F(Withheld, who_may_not_have_heard_of_the_attempt_has_a_silence_more) {
   EXPECT_EQ(first(pass(3 * kSecond), "evict"), "d");
 }
 
-TEST_F(Withheld, two_of_four_say_nothing_of_a_third) {
+TEST_F(WithheldTest, two_of_four_say_nothing_of_a_third) {
   run_of(5);
   call();
   lacks_ = {{4, {1}}, {5, {1}}};
@@ -38,7 +38,7 @@ TEST_F(Withheld, two_of_four_say_nothing_of_a_third) {
   EXPECT_EQ(first(lines, "evict"), "") << "not a, whom two liars name";
 }
 
-TEST_F(Withheld, nor_do_those_that_have_it_by_now) {
+TEST_F(WithheldTest, nor_do_those_that_have_it_by_now) {
   run_of(4);
   call();
   lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}};
@@ -48,7 +48,7 @@ TEST_F(Withheld, nor_do_those_that_have_it_by_now) {
 }
 
 // On lines that are slow for all each lacks most others, and names whom it lacks most.
-TEST_F(Withheld, nobody_is_put_out_where_most_are_lacked) {
+TEST_F(WithheldTest, nobody_is_put_out_where_most_are_lacked) {
   run_of(5);
   call();
   for (ConnId conn = 2; conn <= 5; ++conn) lacks_[conn] = {1, 3};
@@ -57,7 +57,7 @@ TEST_F(Withheld, nobody_is_put_out_where_most_are_lacked) {
   EXPECT_EQ(committed("grads"), 0U);
 }
 
-TEST_F(Withheld, a_link_over_which_nothing_comes_is_cut_and_nobody_pays) {
+TEST_F(WithheldTest, a_link_over_which_nothing_comes_is_cut_and_nobody_pays) {
   run_of(4);
   call();
   lacks_ = {{1, {4, 1, 900}}};  // a alone; that it has most left is for that
@@ -70,7 +70,7 @@ TEST_F(Withheld, a_link_over_which_nothing_comes_is_cut_and_nobody_pays) {
 
 // Slow ones are waited for, but a link over which nothing comes is not slow. Whoever of the two
 // lies could hold as many attempts again.
-TEST_F(Withheld, nor_do_those_that_wait_for_stragglers_wait_for_such_a_link) {
+TEST_F(WithheldTest, nor_do_those_that_wait_for_stragglers_wait_for_such_a_link) {
   run_of(4, Straggler::kWait);
   call();
   lacks_ = {{1, {4, 1, 900}}};
@@ -82,7 +82,7 @@ TEST_F(Withheld, nor_do_those_that_wait_for_stragglers_wait_for_such_a_link) {
   EXPECT_LE(avoided, 8 * 5);
 }
 
-TEST_F(Withheld, nor_is_one_cut_for_a_receiver_which_holds_nobody) {
+TEST_F(WithheldTest, nor_is_one_cut_for_a_receiver_which_holds_nobody) {
   run_of(4);
   std::vector<wire::Start> starts;
   for (ConnId conn = 1; conn <= 4; ++conn) {
@@ -99,7 +99,7 @@ TEST_F(Withheld, nor_is_one_cut_for_a_receiver_which_holds_nobody) {
 }
 
 // As a slow line does, or one that lies and sends a frame at times.
-TEST_F(Withheld, a_link_over_which_too_little_comes_is_cut_as_well) {
+TEST_F(WithheldTest, a_link_over_which_too_little_comes_is_cut_as_well) {
   for (const Straggler straggler : {Straggler::kEvict, Straggler::kSkip, Straggler::kWait}) {
     run_of(4, straggler);
     call();
@@ -114,7 +114,7 @@ TEST_F(Withheld, a_link_over_which_too_little_comes_is_cut_as_well) {
 }
 
 // It lacked several at first, and has most left by now.
-TEST_F(Withheld, who_comes_to_lack_one_alone_is_not_slow) {
+TEST_F(WithheldTest, who_comes_to_lack_one_alone_is_not_slow) {
   run_of(4);
   call();
   lacks_ = {{1, {4, 3, 900}}};
@@ -126,7 +126,7 @@ TEST_F(Withheld, who_comes_to_lack_one_alone_is_not_slow) {
 }
 
 // The others are served first, one by one, and each time it counts from there: but once of each.
-TEST_F(Withheld, it_is_late_from_when_the_others_have_it) {
+TEST_F(WithheldTest, it_is_late_from_when_the_others_have_it) {
   run_of(5);
   call();
   lacks_ = {{1, {5}}, {2, {5}}, {3, {5}}};
@@ -140,7 +140,7 @@ TEST_F(Withheld, it_is_late_from_when_the_others_have_it) {
 }
 
 // Where slow ones are waited for, links that are some times slower than others are, too.
-TEST_F(Withheld, a_slower_link_is_waited_for_in_proportion) {
+TEST_F(WithheldTest, a_slower_link_is_waited_for_in_proportion) {
   run_of(4, Straggler::kWait);
   call();
   lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}};
@@ -150,7 +150,7 @@ TEST_F(Withheld, a_slower_link_is_waited_for_in_proportion) {
   EXPECT_EQ(first(pass(10 * kSecond), "cut", "link"), "a d");
 }
 
-TEST_F(Withheld, of_several_links_all_are_cut_and_their_common_end_pays) {
+TEST_F(WithheldTest, of_several_links_all_are_cut_and_their_common_end_pays) {
   run_of(5);
   call();
   lacks_ = {{1, {5}}, {2, {5}}};  // two of four are not most
@@ -171,7 +171,7 @@ TEST_F(Withheld, of_several_links_all_are_cut_and_their_common_end_pays) {
 }
 
 // One member is starved under one fresh key after the other.
-TEST_F(Withheld, new_keys_wait_when_links_with_new_ones_hold_others) {
+TEST_F(WithheldTest, new_keys_wait_when_links_with_new_ones_hold_others) {
   run_of(3, Straggler::kWait);
   const auto commit_all = [&](std::uint64_t n) {
     call(n);
@@ -204,7 +204,7 @@ TEST_F(Withheld, new_keys_wait_when_links_with_new_ones_hold_others) {
 
 // It pays when it leaves nobody anything to wait for but the deadline; who calls with little time
 // is left out of the next attempt, and pays nothing.
-TEST_F(Withheld, at_a_deadline_it_pays_and_not_the_one_whose_deadline_it_is) {
+TEST_F(WithheldTest, at_a_deadline_it_pays_and_not_the_one_whose_deadline_it_is) {
   for (const bool done : {false, true}) {
     run_of(4, Straggler::kWait);
     deadlines_[0] = 12 * kSecond;
@@ -229,7 +229,7 @@ TEST_F(Withheld, at_a_deadline_it_pays_and_not_the_one_whose_deadline_it_is) {
 }
 
 // Attempts are short where calls are, and begin late in them.
-TEST_F(Withheld, at_a_deadline_it_pays_if_it_was_lacked_for_a_third_of_the_attempt) {
+TEST_F(WithheldTest, at_a_deadline_it_pays_if_it_was_lacked_for_a_third_of_the_attempt) {
   for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict}) {
     for (const bool third : {false, true}) {
       run_of(4, straggler);
@@ -245,7 +245,7 @@ TEST_F(Withheld, at_a_deadline_it_pays_if_it_was_lacked_for_a_third_of_the_attem
 }
 
 // Everybody else has what it still lacks.
-TEST_F(Withheld, nor_does_the_last_one_whom_somebody_starves) {
+TEST_F(WithheldTest, nor_does_the_last_one_whom_somebody_starves) {
   for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict}) {
     run_of(4, straggler);
     deadlines_.assign(4, 3 * kSecond);  // or their link would be cut before
@@ -260,7 +260,7 @@ TEST_F(Withheld, nor_does_the_last_one_whom_somebody_starves) {
 }
 
 // It may lack a sum as well, of one that has made it and is done.
-TEST_F(Withheld, nor_where_it_is_a_sum_that_is_kept_from_it) {
+TEST_F(WithheldTest, nor_where_it_is_a_sum_that_is_kept_from_it) {
   run_of(4, Straggler::kWait);
   call();
   for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, wire::Done{attempt_, {7, 7}});
@@ -271,7 +271,7 @@ TEST_F(Withheld, nor_where_it_is_a_sum_that_is_kept_from_it) {
 }
 
 // The third has short calls, and waits for the next round.
-TEST_F(Withheld, of_two_that_are_left_the_last_pays_unless_it_lacks_what_the_other_has) {
+TEST_F(WithheldTest, of_two_that_are_left_the_last_pays_unless_it_lacks_what_the_other_has) {
   for (const bool lacks : {false, true}) {
     run_of(3, Straggler::kWait);
     deadlines_[0] = 10 * kSecond;
@@ -294,7 +294,7 @@ TEST_F(Withheld, of_two_that_are_left_the_last_pays_unless_it_lacks_what_the_oth
 }
 
 // By a long call of its own it would make theirs short ones.
-TEST_F(Withheld, whoever_holds_an_attempt_does_not_say_how_long_calls_are) {
+TEST_F(WithheldTest, whoever_holds_an_attempt_does_not_say_how_long_calls_are) {
   run_of(4, Straggler::kWait);
   deadlines_ = {20 * kSecond, 20 * kSecond, 60 * kSecond, 1000 * kSecond};
   call();
@@ -303,7 +303,7 @@ TEST_F(Withheld, whoever_holds_an_attempt_does_not_say_how_long_calls_are) {
 }
 
 // Rounds in which another one is slow it would end each time.
-TEST_F(Withheld, whose_short_calls_end_attempts_again_and_again_pays_as_well) {
+TEST_F(WithheldTest, whose_short_calls_end_attempts_again_and_again_pays_as_well) {
   run_of(4, Straggler::kWait);
   deadlines_[0] = 12 * kSecond;
   std::string held;
@@ -323,7 +323,7 @@ TEST_F(Withheld, whose_short_calls_end_attempts_again_and_again_pays_as_well) {
 }
 
 // It was done, and goes on its own account. Whatever ended the attempt later was not that.
-TEST_F(Withheld, who_went_long_before_pays_nothing_for_who_holds_it) {
+TEST_F(WithheldTest, who_went_long_before_pays_nothing_for_who_holds_it) {
   run_of(4, Straggler::kWait);
   call();
   (void)say(1, wire::Done{attempt_, {7, 7}});
