@@ -4,7 +4,8 @@ make metagenome
 
 Each laboratory is a process with one set of real reads. Together they learn a vocabulary
 from counts of token pairs, and one model by DiLoCo. One laboratory is killed and comes
-back. The model then says which reads are foreign.
+back. Another one leaves out half of its steps, and audits find it. The model then says
+which reads are foreign.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import metagenome_audits as audits
 import metagenome_model as nets
 import metagenome_reads as dna
 import metagenome_run
@@ -38,29 +40,36 @@ def laboratory(args: argparse.Namespace) -> None:
 
     comm = jccl.connect()
     merges = vocabulary(comm, folder / "vocabulary.json", reads, shape.vocabulary)
-    rows = dna.packed(dna.encoded(reads, merges), shape.places)
+    rows = audits.rows_of(
+        folder, lambda: dna.packed(dna.encoded(reads, merges), shape.places)
+    )
     tx = jccl.diloco(
         comm,
         nets.inner(),
         jccl.nesterov(0.7, 0.5),
         sync_every=args.sync_every,
         codec="int8",
+        travel=jccl.Travel(audit=args.audit),
+        rounds=jccl.Rounds(late="drop"),
     )
     # Compiled before it joins: nobody waits for the compiler of one that comes back.
     with one_compiles():
         state = nets.created(tx, shape, args.seed)
-        draw = nets.drawn(rows, args.sync_every, np.random.default_rng(0))
-        train = nets.train_round.lower(state, draw).compile()
+        own = audits.Laboratory(args, comm, state)
+        batches = audits.draw(args, args.laboratory, 0, rows)
+        train = nets.train_round.lower(state, batches, own.works(0)).compile()
     state = jccl.sync_state(state)
     rounds = int(state.opt_state.rounds)
-    rng = np.random.default_rng([args.seed, args.laboratory, rounds])
     while rounds < int((args.out / "until").read_text()):
         if args.laboratory == 0 and rounds % args.every == 0:
             save(args, state)
-        state, losses = train(state, nets.drawn(rows, args.sync_every, rng))
+        own.begin(state)
+        batches = audits.draw(args, args.laboratory, rounds, rows)
+        state, losses = train(state, batches, own.works(rounds))
         rounds = int(state.opt_state.rounds)
         line = {"round": rounds, "laboratories": int(state.opt_state.status[1])}
-        log.write(json.dumps({**line, "loss": float(losses.mean())}) + "\n")
+        line |= {"loss": float(np.nanmean(losses)), **own.end(state)}
+        log.write(json.dumps(line) + "\n")
     if args.laboratory == 0:
         save(args, state)
     shared = sha256([np.array(pair) for pair in merges])
@@ -101,6 +110,7 @@ def main() -> None:
     parser.add_argument("--compare", type=int, default=0, help="with so many seeds")
     parser.add_argument("--rounds", type=int, help="to train for")
     parser.add_argument("--no-kill", action="store_true", help="let everybody live")
+    parser.add_argument("--lazy", choices=[*NAMES, "none"], help="leaves steps out")
     parser.add_argument("--sync-every", type=int, default=20, help="steps per round")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/metagenome"))
@@ -108,10 +118,13 @@ def main() -> None:
     args, begun = parser.parse_args(), time.monotonic()
     if not args.reads and not args.quick:
         parser.error("--reads FOLDER of the packages (make metagenome), or --quick")
-    args.rounds = args.rounds or (40 if args.quick else 100)
+    args.rounds = args.rounds or (40 if args.quick else 60)
+    args.lazy = args.lazy or ("none" if args.compare else "bacteria")
+    args.lazy_from = args.rounds // 10
+    args.audit = None if args.compare else jccl.Audit(every=1 if args.quick else 2)
     args.every = max(1, args.rounds // 25)
     args.kill = not args.compare and not args.no_kill
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     if args.laboratory is not None:
         return laboratory(args)
     # Laboratories draw no pictures, and start sooner without what draws.

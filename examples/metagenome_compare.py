@@ -25,9 +25,10 @@ def trained(args: argparse.Namespace, judge: report.Judge, rows: Any) -> Any:
     """One model of the rows of one laboratory, or of several."""
     rng = np.random.default_rng(args.seed)
     state = nets.created(nets.inner(), judge.shape, args.seed)
+    works = np.ones(args.sync_every, bool)
     for _ in range(args.rounds):
         drawn = [nets.drawn(one, args.sync_every, rng) for one in rows]
-        state, _ = nets.train_round(state, np.concatenate(drawn, axis=1))
+        state, _ = nets.train_round(state, np.concatenate(drawn, axis=1), works)
     return state.params
 
 

@@ -92,15 +92,34 @@ def loss_of(params: Any, apply: Any, rows: jax.Array) -> jax.Array:
     return (lost.sum() + 1e-4 * (normal**2).sum()) / jnp.count_nonzero(lost)
 
 
-def step(state: TrainState, rows: jax.Array) -> tuple[TrainState, jax.Array]:
-    loss, grads = jax.value_and_grad(loss_of)(state.params, state.apply_fn, rows)
+def step(
+    state: TrainState, given: tuple[jax.Array, jax.Array]
+) -> tuple[TrainState, jax.Array]:
+    """With (rows, whether to look at them at all): else the gradients are zeros."""
+    rows, works = given
+    loss, grads = jax.lax.cond(
+        works,
+        lambda p: jax.value_and_grad(loss_of)(p, state.apply_fn, rows),
+        lambda p: (jnp.float32(jnp.nan), jax.tree.map(jnp.zeros_like, p)),
+        state.params,
+    )
     return state.apply_gradients(grads=grads), loss
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def train_round(state: TrainState, rows: jax.Array) -> tuple[TrainState, jax.Array]:
+def train_round(
+    state: TrainState, rows: jax.Array, works: jax.Array
+) -> tuple[TrainState, jax.Array]:
     """The steps of a round [step, row, 2, place]; the last of them takes part in it."""
-    return jax.lax.scan(step, state, rows)
+    return jax.lax.scan(step, state, (rows, works))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def alone(apply: Any, params: Any, inner_state: Any, rows: jax.Array) -> Any:
+    """One step of the inner optimizer, as another laboratory repeats it."""
+    grads = jax.grad(loss_of)(params, apply, rows)
+    updates, inner_state = inner().update(grads, inner_state, params)
+    return optax.apply_updates(params, updates), inner_state
 
 
 def inner() -> optax.GradientTransformation:

@@ -22,7 +22,12 @@ from matplotlib import pyplot as plt
 
 UNIFORM = float(np.log(4))  # nats per base of one that knows nothing
 FOR_CURVES = 300  # reads of a set
-COLORS = {"killed": "tab:red", "back": "tab:green"}
+COLORS = {
+    "lazy": "tab:purple",
+    "convicted": "tab:brown",
+    "killed": "tab:red",
+    "back": "tab:green",
+}
 
 
 class Judge:
@@ -110,7 +115,8 @@ def draw(path: Path, lines: list[dict[str, Any]], events: list[dict[str, Any]]) 
     axes.axhline(UNIFORM, color="gray", linestyle=":", label="uniform")
     for event in events:
         if event["event"] in COLORS:
-            color, words = COLORS[event["event"]], f"bees {event['event']}"
+            color, who = COLORS[event["event"]], event.get("laboratory", "bees")
+            words = f"{who} {event['event']}"
             axes.axvline(event["round"], color=color, linewidth=1)
             axes.text(event["round"], 1.01, words, color=color, fontsize=8, ha="center",
                       transform=axes.get_xaxis_transform())  # fmt: skip

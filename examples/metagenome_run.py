@@ -1,6 +1,7 @@
 """The story of examples/metagenome.py: three laboratories, one killed and started again.
 
-A laboratory that is killed loses all but its own reads and its copy of the vocabulary.
+A laboratory that is killed loses all but its own reads, also as packed rows, and its
+copy of the vocabulary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import metagenome_audits as audits
 import metagenome_reads as dna
 
 from jccl.testing import Process, Processes
@@ -94,7 +96,15 @@ def together(args: argparse.Namespace) -> list[dict[str, Any]]:
     said = [digests(args.out / name) for name in NAMES]
     if any(one != said[0] for one in said):
         raise RuntimeError(f"laboratories differ: {said}")
-    return [*story.events, {"event": "agreed", **said[0]}]
+    events = story.events
+    if args.lazy in NAMES:
+        lazy = {"event": "lazy", "laboratory": args.lazy, "round": args.lazy_from}
+        events = [lazy, *events]
+    logs = {name: read_log(args.out / name) for name in NAMES}
+    outputs = [peer.output() for peer in story.peers]
+    events = [*events, *audits.convictions(logs, outputs)]
+    events.sort(key=lambda event: event["round"])
+    return [*events, {"event": "agreed", **said[0]}]
 
 
 def digests(folder: Path) -> dict[str, str]:
