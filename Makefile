@@ -26,7 +26,7 @@ $(READS)/.ready:
 	cd $(READS) && for package in *.deb; do dpkg -x $$package . || exit 1; done
 	touch $@
 
-## make metagenome  three laboratories train one model of DNA; one is killed, and a lazy one found (about 12 minutes of processor time, more on shared cores; reads of Debian's packages)
+## make metagenome  three laboratories train one model of DNA; one is killed, and a lazy one found (17 minutes on two busy cores; reads of Debian's packages)
 metagenome: .venv/.ready $(READS)/.ready
 	$(PY) examples/metagenome.py --reads $(READS)
 

@@ -67,7 +67,8 @@ def laboratory(args: argparse.Namespace) -> None:
         batches = audits.draw(args, args.laboratory, rounds, rows)
         state, losses = train(state, batches, own.works(rounds))
         rounds = int(state.opt_state.rounds)
-        line = {"round": rounds, "laboratories": int(state.opt_state.status[1])}
+        line: dict[str, Any] = {"round": rounds}
+        line |= {"laboratories": int(state.opt_state.status[1])}
         line |= {"loss": float(np.nanmean(losses)), **own.end(state)}
         log.write(json.dumps(line) + "\n")
     if args.laboratory == 0:
