@@ -1,19 +1,18 @@
-"""What follows from an audit of training: the master is told, and the user."""
+"""What follows from an audit of training: the master is told, and the user.
+
+Claims, replays and verdicts are those of `jccl.audits`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jccl import proofs
 from jccl._faults import typed_errors
 from jccl.communicator import Communicator
-from jccl.optim.audit import POLICIES, Audit, Claim
-
-if TYPE_CHECKING:
-    from jccl.audits import Judged, Replay
 
 _log = logging.getLogger("jccl")
 
@@ -21,10 +20,10 @@ _log = logging.getLogger("jccl")
 def tell(
     comm: Communicator,
     tag: str,
-    audit: Audit,
     limits: proofs.Limits,
-    claim: Claim,
-    replay: Replay,
+    claim: Any,
+    replay: Any,
+    policy: int,
 ) -> None:
     """Tells the master what was found: it shows it, and acts by the policy."""
     with typed_errors():
@@ -34,11 +33,11 @@ def tell(
             peer=claim.peer,
             differs=not replay.honest,
             worst=_worst(replay, limits),
-            policy=POLICIES.index(audit.policy),
+            policy=policy,
         )
 
 
-def _worst(replay: Replay, limits: proofs.Limits) -> float:
+def _worst(replay: Any, limits: proofs.Limits) -> float:
     """The statistic that is nearest to its limit, or farthest above, by that limit."""
     if not replay.statistics:
         return 0.0 if replay.honest else math.inf
@@ -49,7 +48,7 @@ def _worst(replay: Replay, limits: proofs.Limits) -> float:
     )
 
 
-def warn(comm: Communicator, policy: str, row: Judged) -> None:
+def warn(comm: Communicator, policy: str, row: Any) -> None:
     """One line on a conviction, with what follows and what the user may do."""
     site = comm.sites_of([row.peer])[0]
     name = site or str(row.peer)

@@ -29,7 +29,14 @@ from jccl._round import Round
 from jccl.communicator import Communicator
 from jccl.errors import Error
 from jccl.optim import BetweenSteps
-from jccl.optim.audit import Audit, Claim, flattened, is_audited, read_claim
+from jccl.optim.audit import (
+    POLICIES,
+    Audit,
+    Claim,
+    flattened,
+    is_audited,
+    read_claim,
+)
 from jccl.optim.leaves import apart
 
 __all__ = ["Auditor", "Claim", "Judged", "Replay", "Start", "audit", "claims", "drawn"]
@@ -287,8 +294,9 @@ class Auditor:
         if claim and claim.peer != self.comm.attributes().id:
             replay = self._replayed(claim, handed, step, data_of)
             if replay:
-                terms = (self._tag, self.audit, self.limits)
-                verdicts.tell(self.comm, *terms, claim, replay)
+                policy = POLICIES.index(self.audit.policy)
+                told = (self._tag, self.limits, claim, replay, policy)
+                verdicts.tell(self.comm, *told)
         row = self._agreed(number, claim, replay, len(found) - 1)
         self.rows = [*self.rows[-1023:], row]
         return row

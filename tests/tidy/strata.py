@@ -144,7 +144,7 @@ PYTHON = [
     ["_behind"],
     ["functions"],
     ["_peer_options", "communicator"],
-    ["connecting"],
+    ["_verdicts", "connecting"],
     ["sites"],
     ["snapshot"],
     ["data"],
