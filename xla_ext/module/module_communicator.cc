@@ -206,8 +206,9 @@ class Communicator {
   }
   void tell_found(const std::string& tag, std::uint64_t round, base::PeerId peer, bool differs,
                   double worst, std::uint8_t policy) {
-    raise(usable());
-    raise(entry_->comm().tell_found({tag, round, peer, differs, worst, policy}));
+    if (entry_->foreign()) raise(usable());
+    const base::Status told = entry_->comm().tell_found({tag, round, peer, differs, worst, policy});
+    if (!told.ok()) raise(told);
   }
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();

@@ -102,8 +102,6 @@ void SimPeer::lie_before_running(const wire::Attempt& attempt) {
     auto at = members.begin();
     std::advance(at, world.rng.frames.below(members.size()));
     queue(protocol::FrameViolation{{attempt, at->first, wire::ViolationKind::kSender}});
-    queue(protocol::WorkRepeated{
-        {"work", attempt.counter, at->first, true, 0, wire::FindingPolicy::kBan}});
   }
   if (!lies() || !rng.chance(rate_of(world.mix, Lie::kTellsEarly))) return;
   const wire::Digest digest{rng.below(3), 1};
